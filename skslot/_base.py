@@ -1,0 +1,55 @@
+"""What all estimators that know their clients have in common."""
+
+import warnings
+
+import numpy as np
+from sklearn.utils.validation import check_array, validate_data
+
+from ._clients import REMEDY, ClientGroups, assert_finite_by_client, split_client_column
+
+FLOATS = (np.float64, np.float32)
+
+
+class ClientAwareMixin:
+    """Reads rows together with their clients, by either of two routes.
+
+    Ids are passed as ``client_ids`` or are the column ``client_column`` of X. The
+    estimator has a ``client_column`` parameter and, if it can do without ids once it
+    is fitted, overrides ``_groups_without_ids``.
+    """
+
+    def _read_rows(self, X, client_ids, *, reset, y=None):
+        """Features and the rows of each client, checked."""
+        if self.client_column is None:
+            X = validate_data(
+                self, X, dtype=FLOATS, reset=reset, ensure_all_finite=False
+            )
+        elif client_ids is not None:
+            raise ValueError(
+                "ids came both as client_ids and as client_column="
+                f"{self.client_column!r}; use one of the two."
+            )
+        else:
+            validate_data(self, X, reset=reset, skip_check_array=True)
+            X, client_ids, position = split_client_column(X, self.client_column)
+            X = self._check_features(X)
+            if reset:
+                self._client_position = position
+        if client_ids is not None:
+            groups = ClientGroups.from_ids(client_ids, len(X))
+        elif reset:
+            groups = ClientGroups.single(None, len(X))
+            if y is not None:
+                warnings.warn(
+                    "fitted without client_ids: y was not taken as ids, all rows are "
+                    f"one client. {REMEDY}",
+                    stacklevel=3,
+                )
+        else:
+            groups = self._groups_without_ids(len(X))
+        assert_finite_by_client(X, groups, self)
+        return X, groups
+
+    def _check_features(self, X):
+        """Features without ids, in float32 or float64; not yet checked for NaN."""
+        return check_array(X, dtype=FLOATS, estimator=self, ensure_all_finite=False)

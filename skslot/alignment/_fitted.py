@@ -1,0 +1,165 @@
+"""What a fitted aligner holds, and how it is computed."""
+
+import warnings
+from dataclasses import dataclass, replace
+
+import numpy as np
+from joblib import Parallel, delayed
+from sklearn.utils.validation import check_is_fitted
+
+from .._clients import clients_array
+from ..exchange import AlignmentReference
+from ..geometry import BarycenterResult
+from ..statistics import FeatureMoments
+from ._maps import TransportMap
+from ._steps import aggregate, degeneracy_notes, map_matrix, summarize
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """Messages, weights and full maps of all clients; nothing depends on tau."""
+
+    statistics: dict
+    weights: np.ndarray
+    reference: AlignmentReference
+    matrices: dict
+
+    def map_of(self, client, tau):
+        """Map of a fitted client, with strength tau."""
+        mean, matrix = self.statistics[client].mean, self.matrices[client]
+        return TransportMap(mean, matrix, self.reference.mean, tau)
+
+    def with_client(self, statistics):
+        """The same with one more client, which has no weight in the reference."""
+        client, matrix = statistics.client, map_matrix(statistics, self.reference)
+        return replace(
+            self,
+            statistics={**self.statistics, client: statistics},
+            weights=np.append(self.weights, 0.0),
+            matrices={**self.matrices, client: matrix},
+        )
+
+
+def align_rows(X, groups, shrinkage, weights, solver, tol, max_iter, n_jobs):
+    """Moments and alignment of grouped rows; the part of ``fit`` worth caching."""
+    run = Parallel(n_jobs=n_jobs, prefer="threads")
+    moments = run(delayed(FeatureMoments.from_rows)(X[rows]) for rows in groups.rows)
+    moments = dict(zip(groups.clients, moments, strict=True))
+    alignment = align_moments(
+        moments, frozenset(), shrinkage, weights, solver, tol, max_iter, n_jobs
+    )
+    return moments, alignment
+
+
+def align_moments(moments, joined, shrinkage, weights, solver, tol, max_iter, n_jobs):
+    """Alignment from the moments of each client; the joined ones have no weight."""
+    statistics = {name: summarize(m, shrinkage, name) for name, m in moments.items()}
+    founders = [name for name in statistics if name not in joined]
+    reference, founder_weights = aggregate(
+        [statistics[name] for name in founders], weights, solver, tol, max_iter
+    )
+    weight_of = dict(zip(founders, founder_weights, strict=True))
+    run = Parallel(n_jobs=n_jobs, prefer="threads")
+    matrices = run(delayed(map_matrix)(s, reference) for s in statistics.values())
+    return Alignment(
+        statistics,
+        np.array([weight_of.get(name, 0.0) for name in statistics]),
+        reference,
+        dict(zip(statistics, matrices, strict=True)),
+    )
+
+
+class FittedAlignmentMixin:
+    """Fitted attributes of the aligner, derived from the moments of its clients.
+
+    ``_moments`` maps clients to moments, ``_joined`` names those that came after the
+    reference, ``_alignment`` is None when rows were added since it was computed.
+    """
+
+    def _aligned(self):
+        """Reference and maps, computed now if rows were added since."""
+        check_is_fitted(self)
+        if self._alignment is None:
+            self._alignment = align_moments(
+                self._moments, self._joined, **self._step_params(), n_jobs=self.n_jobs
+            )
+            self._warn_about(self._alignment)
+        return self._alignment
+
+    def _warn_about(self, alignment):
+        self._warn_about_degenerate(alignment.statistics.values())
+        self._warn_about_convergence(alignment.reference)
+
+    def _warn_about_degenerate(self, statistics):
+        for note in degeneracy_notes(list(statistics), self.shrinkage):
+            warnings.warn(note, stacklevel=4)
+
+    def _warn_about_convergence(self, reference):
+        converged = reference.residual <= self.tol
+        result = BarycenterResult(reference.n_iter, reference.residual, converged)
+        result.warn_unless_converged(self.tol, stacklevel=5)
+
+    def __sklearn_is_fitted__(self):
+        return hasattr(self, "_moments")
+
+    @property
+    def clients_(self):
+        """Client ids."""
+        check_is_fitted(self)
+        return clients_array(list(self._moments))
+
+    @property
+    def statistics_(self):
+        """Message of each client."""
+        return list(self._aligned().statistics.values())
+
+    @property
+    def reference_(self):
+        """Message of the server."""
+        return self._aligned().reference
+
+    @property
+    def maps_(self):
+        """Map of each client."""
+        alignment = self._aligned()
+        return [alignment.map_of(client, self.tau) for client in self._moments]
+
+    @property
+    def weights_(self):
+        """Weight of each client in the reference."""
+        return self._aligned().weights
+
+    @property
+    def means_(self):
+        """Mean of each client."""
+        return np.array([s.mean for s in self.statistics_])
+
+    @property
+    def covariances_(self):
+        """Shrunk covariance of each client."""
+        return np.array([s.covariance for s in self.statistics_])
+
+    @property
+    def shrinkage_(self):
+        """Shrinkage coefficient of each client."""
+        return np.array([s.shrinkage for s in self.statistics_])
+
+    @property
+    def reference_mean_(self):
+        """Mean of the reference."""
+        return self.reference_.mean
+
+    @property
+    def reference_covariance_(self):
+        """Covariance of the reference."""
+        return self.reference_.covariance
+
+    @property
+    def n_iter_(self):
+        """Passes of the barycenter solver."""
+        return self.reference_.n_iter
+
+    @property
+    def residual_(self):
+        """Residual of the barycenter."""
+        return self.reference_.residual

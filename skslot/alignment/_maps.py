@@ -1,0 +1,125 @@
+"""The map of one client."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve
+from sklearn.utils.validation import check_array
+
+from ..geometry import displacement_map
+
+
+@dataclass(frozen=True, eq=False)
+class TransportMap:
+    """Moves the features of one client towards the reference.
+
+    All that a site needs at prediction time; made by
+    :meth:`skslot.FederatedOTAligner.client_map`.
+
+    Parameters
+    ----------
+    mean : ndarray of shape (n_features,)
+        Mean of the client.
+    matrix : ndarray of shape (n_features, n_features)
+        Linear part of the full optimal-transport map.
+    target_mean : ndarray of shape (n_features,)
+        Mean of the reference.
+    tau : float
+        Strength: 0 leaves rows as they are, 1 is the full map.
+
+    See Also
+    --------
+    skslot.geometry.displacement_map : The formula.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skslot.alignment import TransportMap
+    >>> moved = TransportMap(np.zeros(1), np.eye(1), np.array([4.0]), tau=0.5)
+    >>> moved.transform([[1.0]])
+    array([[3.]])
+    """
+
+    mean: np.ndarray
+    matrix: np.ndarray
+    target_mean: np.ndarray
+    tau: float
+
+    @classmethod
+    def identity(cls, n_features):
+        """Map that leaves rows as they are.
+
+        Parameters
+        ----------
+        n_features : int
+            Number of features.
+
+        Returns
+        -------
+        map : TransportMap
+            The map with ``tau=0``.
+        """
+        zero = np.zeros(n_features)
+        return cls(zero, np.eye(n_features), zero, tau=0.0)
+
+    @cached_property
+    def affine(self):
+        """Matrix and offset: a row ``z`` goes to ``matrix @ z + offset``."""
+        return displacement_map(self.mean, self.matrix, self.target_mean, self.tau)
+
+    def transform(self, X):
+        """Move rows towards the reference.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Features of this client. float32 stays float32.
+
+        Returns
+        -------
+        X_aligned : ndarray of shape (n_samples, n_features)
+            Moved features; a copy, even for ``tau=0``.
+        """
+        return self.move(self._check(X))
+
+    def move(self, X):
+        """Align rows that were checked before."""
+        if self.tau == 0:
+            return X.copy()
+        matrix, offset = self.affine
+        moved = X @ matrix.astype(X.dtype, copy=False)  # the matrix is symmetric
+        moved += offset.astype(X.dtype, copy=False)
+        return moved
+
+    def inverse_transform(self, X):
+        """Move aligned rows back to where they came from.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Aligned features of this client.
+
+        Returns
+        -------
+        X_original : ndarray of shape (n_samples, n_features)
+            Features before alignment.
+        """
+        return self.move_back(self._check(X))
+
+    def move_back(self, X):
+        """Undo :meth:`move`, for rows that were checked before."""
+        if self.tau == 0:
+            return X.copy()
+        matrix, offset = self.affine
+        original = cho_solve(cho_factor(matrix), (X - offset).T).T
+        return np.ascontiguousarray(original, dtype=X.dtype)
+
+    def _check(self, X):
+        X = check_array(X, dtype=(np.float64, np.float32))
+        if X.shape[1] != len(self.mean):
+            raise ValueError(
+                f"X has {X.shape[1]} features, but this map was made for "
+                f"{len(self.mean)}."
+            )
+        return X

@@ -1,0 +1,127 @@
+"""Alignment as two pure steps: client arrays to a message, messages to a reference."""
+
+import numpy as np
+from scipy.linalg import LinAlgError
+
+from .._clients import shorten
+from ..exchange import AlignmentReference, ClientStatistics
+from ..geometry import transport_matrix
+from ..geometry._barycenter import solve_barycenter
+from ..geometry._linalg import cholesky
+from ..statistics._shrinkage import shrink
+
+# Smallest eigenvalue of a client's covariance, relative to their mean. The shrunk
+# covariance has no eigenvalue below `shrinkage` in this unit, so raising the shrinkage
+# to the floor is enough. At 1e-6 the barycenter solvers stall.
+SHRINKAGE_FLOOR = 1e-4
+
+
+def summarize(moments, shrinkage, client=None):
+    """Client step: the message that describes some rows by their moments."""
+    sample = moments.sample_covariance()
+    coefficient = moments.covariance(shrinkage)[1]
+    if coefficient < SHRINKAGE_FLOOR and not _reaches_floor(sample, coefficient):
+        coefficient = SHRINKAGE_FLOOR
+    return ClientStatistics.from_covariance(
+        moments.n_samples, moments.mean, sample, coefficient, client
+    )
+
+
+def aggregate(statistics, weights, solver, tol, max_iter):
+    """Server step: the reference of some clients, as (reference, weights).
+
+    ``statistics`` is read once per pass of the solver. Clients whose rows do not vary
+    count in the mean and are left out of the barycenter.
+    """
+    counts, means, varying = [], [], []
+    for message in statistics:
+        if means and len(means[0]) != message.n_features:
+            raise ValueError(
+                f"client {message.client!r} sent {message.n_features} features, "
+                f"others {len(means[0])}. All clients must use the same encoder."
+            )
+        counts.append(message.n_samples)
+        means.append(message.mean)
+        varying.append(not message.is_constant)
+    if not means:
+        raise ValueError("statistics is empty: there is no client to align.")
+    counts = np.asarray(counts, dtype=np.float64)
+    weights = (
+        counts / counts.sum()
+        if weights == "samples"
+        else np.full_like(counts, 1 / len(counts))
+    )
+    mean = weights @ np.array(means)
+    if not any(varying):
+        flat = np.zeros((len(mean), len(mean)))
+        return AlignmentReference(mean, flat, n_iter=0, residual=0.0), weights
+    barycenter, result = solve_barycenter(
+        _Covariances(statistics), weights[varying], tol, max_iter, solver
+    )
+    reference = AlignmentReference(mean, barycenter, result.n_iter, result.residual)
+    return reference, weights
+
+
+def map_matrix(statistics, reference):
+    """Client step, after the reference came back: the linear part of the full map."""
+    if statistics.n_features != len(reference.mean):
+        raise ValueError(
+            f"client {statistics.client!r} has {statistics.n_features} features, the "
+            f"reference {len(reference.mean)}. All clients must use the same encoder."
+        )
+    if statistics.is_constant or not reference.covariance.any():
+        return np.eye(statistics.n_features)
+    return transport_matrix(statistics.covariance, reference.covariance)
+
+
+def degeneracy_notes(statistics, shrinkage):
+    """Sentences on clients whose covariance says little or nothing, for a warning."""
+    constant = [s.client for s in statistics if s.is_constant]
+    floored = [
+        s.client
+        for s in statistics
+        if not s.is_constant
+        and s.shrinkage == SHRINKAGE_FLOOR
+        and shrinkage != SHRINKAGE_FLOOR
+    ]
+    notes = []
+    if constant:
+        notes.append(
+            f"The rows of client {_named(constant)} do not vary (a single row, or "
+            "constant features): their covariance is left out of the reference and "
+            "their map only translates."
+        )
+    if floored:
+        notes.append(
+            f"The covariance of client {_named(floored)} is singular or nearly so (few "
+            "rows, or constant or repeated features): its shrinkage was raised to "
+            f"{SHRINKAGE_FLOOR:g}. The map may magnify directions in which these rows "
+            "do not vary; give a larger shrinkage, such as 0.1, or more rows."
+        )
+    return notes
+
+
+def _reaches_floor(sample, coefficient):
+    """Whether the smallest eigenvalue is above the floor without raising it."""
+    excess = shrink(sample, coefficient)
+    floor = SHRINKAGE_FLOOR * np.trace(sample) / len(sample)
+    excess[np.diag_indices_from(excess)] -= floor
+    try:
+        cholesky(excess)
+    except LinAlgError:
+        return False
+    return True
+
+
+def _named(clients):
+    return shorten(clients) if len(clients) > 1 else repr(clients[0])
+
+
+class _Covariances:
+    """Covariances of the clients that vary, made anew on each pass."""
+
+    def __init__(self, statistics):
+        self.statistics = statistics
+
+    def __iter__(self):
+        return (s.covariance for s in self.statistics if not s.is_constant)

@@ -1,0 +1,17 @@
+"""Gaussians and covariance matrices under the 2-Wasserstein distance.
+
+Pure functions of arrays: no estimator, no client, no label.
+"""
+
+from ._barycenter import BarycenterResult, bures_barycenter
+from ._distance import bures_distance, gaussian_wasserstein
+from ._transport import displacement_map, transport_matrix
+
+__all__ = [
+    "BarycenterResult",
+    "bures_barycenter",
+    "bures_distance",
+    "displacement_map",
+    "gaussian_wasserstein",
+    "transport_matrix",
+]

@@ -1,0 +1,301 @@
+"""The Bures-Wasserstein barycenter of covariance matrices."""
+
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import LinAlgError
+from scipy.linalg.blas import dsyrk
+from sklearn.exceptions import ConvergenceWarning
+
+from ._linalg import (
+    check_covariance,
+    check_eigenvalues,
+    cholesky,
+    congruence,
+    eigh,
+    gram,
+    mirror,
+    solve_left_transposed,
+    solve_right,
+)
+
+SOLVERS = ("anderson", "fixed_point", "paper")
+
+
+@dataclass(frozen=True)
+class BarycenterResult:
+    """How the computation of a barycenter ended.
+
+    Parameters
+    ----------
+    n_iter : int
+        Passes over the covariances, the last of which confirms the result.
+    residual : float
+        Scale-free distance from the fixed point, ``|sum_k w_k T_k - I| / sqrt(m)``
+        in Frobenius norm, with ``T_k`` the optimal map from the barycenter to
+        covariance ``k``. Zero at the exact barycenter.
+    converged : bool
+        Whether the residual came down to the tolerance.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skslot.geometry import bures_barycenter
+    >>> _, result = bures_barycenter([np.eye(2), 4 * np.eye(2)])
+    >>> result.converged
+    True
+    """
+
+    n_iter: int
+    residual: float
+    converged: bool
+
+    def warn_unless_converged(self, tol, stacklevel=3):
+        """Emit scikit-learn's ConvergenceWarning when the tolerance was missed."""
+        if not self.converged:
+            warnings.warn(
+                f"the Bures-Wasserstein barycenter has residual {self.residual:.1e} "
+                f"after {self.n_iter} passes, tol={tol:.1e} was asked for. Raise "
+                "max_iter or tol, shrink the covariances more, or use "
+                "solver='anderson'.",
+                ConvergenceWarning,
+                stacklevel=stacklevel,
+            )
+
+
+def bures_barycenter(
+    covariances, weights=None, *, tol=1e-8, max_iter=100, solver="anderson"
+):
+    """Barycenter of covariance matrices under the Bures-Wasserstein distance.
+
+    The positive definite ``S`` that minimises
+    ``sum_k w_k bures_distance(S, covariances[k]) ** 2``, unique as soon as one
+    matrix with a positive weight is positive definite.
+
+    Parameters
+    ----------
+    covariances : array-like of shape (n_matrices, n_features, n_features) or iterable
+        Positive semi-definite matrices with a positive definite weighted mean. An
+        iterable that can be restarted (each ``iter(covariances)`` begins anew) is
+        read once per pass and never held in memory as a whole; a generator is
+        collected into a list first.
+    weights : array-like of shape (n_matrices,), default=None
+        Non-negative weights, normalised to sum to one. None means equal weights.
+    tol : float, default=1e-8
+        Tolerance on the scale-free residual of :class:`BarycenterResult`.
+    max_iter : int, default=100
+        Most passes over the covariances.
+    solver : {"anderson", "fixed_point", "paper"}, default="anderson"
+        "fixed_point" is the iteration of Alvarez-Esteban et al. [1]_; "anderson"
+        accelerates it and needs about half the passes. "paper" is the plain
+        iteration of the SLOT-Align paper, kept to reproduce it: same limit, but
+        hundreds of passes when the matrices are ill-conditioned.
+
+    Returns
+    -------
+    barycenter : ndarray of shape (n_features, n_features)
+        The barycenter, exactly symmetric.
+    result : BarycenterResult
+        Number of passes, residual and whether it converged.
+
+    Warns
+    -----
+    ConvergenceWarning
+        If the residual is still above ``tol`` after ``max_iter`` passes.
+
+    See Also
+    --------
+    bures_distance : The distance whose weighted squares are minimised.
+    transport_matrix : The map from a covariance to the barycenter.
+
+    Notes
+    -----
+    Each pass costs one symmetric eigendecomposition per matrix. Memory is one matrix
+    of ``covariances`` plus about 20 matrices of that size, whatever their number.
+
+    References
+    ----------
+    .. [1] P. C. Alvarez-Esteban, E. del Barrio, J. A. Cuesta-Albertos, C. Matran.
+       "A fixed-point approach to barycenters in Wasserstein space". Journal of
+       Mathematical Analysis and Applications, 2016.
+
+    Examples
+    --------
+    Commuting matrices average by their square roots:
+
+    >>> import numpy as np
+    >>> from skslot.geometry import bures_barycenter
+    >>> barycenter, result = bures_barycenter([np.diag([1, 4]), np.diag([9, 4])])
+    >>> barycenter.round(6)
+    array([[4., 0.],
+           [0., 4.]])
+    >>> result.n_iter
+    2
+    """
+    barycenter, result = solve_barycenter(covariances, weights, tol, max_iter, solver)
+    result.warn_unless_converged(tol)
+    return barycenter, result
+
+
+def solve_barycenter(covariances, weights, tol, max_iter, solver):
+    """Compute :func:`bures_barycenter` without warning."""
+    if solver not in SOLVERS:
+        raise ValueError(f"solver must be one of {SOLVERS}, got {solver!r}.")
+    if max_iter < 1:
+        raise ValueError(f"max_iter must be at least 1, got {max_iter!r}.")
+    if iter(covariances) is covariances:
+        covariances = list(covariances)
+    mean, weights = _weighted_mean(covariances, weights)
+    n_features = len(mean)
+    scale = np.trace(mean) / n_features
+    factor = _factor_of_mean(mean, scale, covariances)
+    del mean
+    # (S_k / scale)^1/2 = S_k^1/2 / scale^1/2: scale the weights, not the matrices.
+    root_weights = weights / np.sqrt(scale)
+    accelerator = _AndersonMixer() if solver == "anderson" else None
+    residual, best = np.inf, np.inf
+    for n_iter in range(1, max_iter + 1):
+        mean_map = _mean_map(covariances, root_weights, factor)
+        deviation = mean_map - np.eye(n_features)
+        previous, residual = residual, np.linalg.norm(deviation) / np.sqrt(n_features)
+        if residual < best:
+            best, best_factor = residual, factor
+        if residual <= tol or n_iter == max_iter:
+            break
+        if accelerator and residual > previous:
+            accelerator.forget()
+        try:
+            factor = _step(factor, mean_map, deviation, solver, accelerator)
+        except LinAlgError:  # singular to working precision: this is as far as it goes
+            break
+    result = BarycenterResult(n_iter, float(best), bool(best <= tol))
+    return scale * gram(best_factor), result
+
+
+def _weighted_mean(covariances, weights):
+    """Check everything that can be checked in one pass; average on the way."""
+    if weights is not None:
+        weights = np.asarray(weights, dtype=np.float64)
+        if weights.ndim != 1 or not (np.isfinite(weights) & (weights >= 0)).all():
+            raise ValueError("weights must be a vector of finite numbers >= 0.")
+        if not weights.sum() > 0:
+            raise ValueError("weights must not all be zero.")
+    mean, count = None, 0
+    for count, covariance in enumerate(covariances, start=1):
+        if weights is not None and count > len(weights):
+            break
+        covariance = check_covariance(
+            covariance, f"covariances[{count - 1}]", None if mean is None else len(mean)
+        )
+        if mean is None:
+            mean = np.zeros_like(covariance)
+        mean += covariance if weights is None else weights[count - 1] * covariance
+    if mean is None:
+        raise ValueError("covariances is empty.")
+    if weights is None:
+        weights = np.ones(count)
+    if count != len(weights):
+        raise ValueError(
+            f"weights has {len(weights)} entries, but there are "
+            f"{'more' if count > len(weights) else f'only {count}'} covariances."
+        )
+    return mean / weights.sum(), weights / weights.sum()
+
+
+def _factor_of_mean(mean, scale, covariances):
+    """Cholesky factor of the starting point, or the reason why there is none."""
+    try:
+        if not scale > 0:
+            raise LinAlgError
+        return cholesky(mean / scale)
+    except LinAlgError:
+        for index, covariance in enumerate(covariances):
+            eigenvalues, _ = eigh(np.asarray(covariance, dtype=np.float64))
+            check_eigenvalues(eigenvalues, f"covariances[{index}]")
+        raise ValueError(
+            "the weighted mean of covariances is singular, so the barycenter is not "
+            "unique; shrink the covariances first, for example with "
+            "FeatureMoments.covariance(shrinkage=...)."
+        ) from None
+
+
+def _mean_map(covariances, root_weights, factor):
+    """Weighted mean of the maps from ``factor @ factor.T`` to each covariance."""
+    mean_root = np.zeros_like(factor, order="F")
+    for index, (covariance, weight) in enumerate(
+        zip(covariances, root_weights, strict=True)
+    ):
+        if weight == 0:
+            continue
+        covariance = np.asarray(covariance, dtype=np.float64)
+        eigenvalues, vectors = eigh(congruence(covariance, factor), overwrite=True)
+        check_eigenvalues(eigenvalues, f"covariances[{index}]")
+        # weight * M^1/2 = (Q * (weight h)^1/2)(...)^T, with h^2 the eigenvalues of M
+        vectors *= np.sqrt(weight * np.sqrt(np.maximum(eigenvalues, 0.0)))
+        mean_root = dsyrk(
+            1.0, vectors, beta=1.0, c=mean_root, lower=1, overwrite_c=True
+        )
+    mean_root = mirror(mean_root)
+    return solve_left_transposed(factor, solve_right(factor, mean_root))
+
+
+def _step(factor, mean_map, deviation, solver, accelerator):
+    """Cholesky factor of the next iterate."""
+    if solver == "paper":
+        eigenvalues, vectors = eigh(gram(factor))
+        root = gram(vectors * np.maximum(eigenvalues, 0.0) ** 0.25)
+        return cholesky(root @ mean_map @ root)
+    pushed = gram(mean_map @ factor)
+    if accelerator:
+        try:
+            return cholesky(accelerator.extrapolate(pushed, deviation))
+        except LinAlgError:
+            accelerator.forget()
+    return cholesky(pushed)
+
+
+class _AndersonMixer:
+    """Anderson acceleration of a fixed-point iteration on matrices.
+
+    Combines the last images so that their combined residual is smallest. The residual
+    is the deviation of the mean map from the identity, which has no scale: directions
+    with small variance count as much as those with large variance.
+    """
+
+    def __init__(self, depth=5):
+        self.depth = depth
+        self.forget()
+
+    def forget(self):
+        self.last = None
+        self.image_steps = []
+        self.residual_steps = []
+
+    def extrapolate(self, image, residual):
+        if self.last is not None:
+            last_image, last_residual = self.last
+            self.image_steps = [*self.image_steps, image - last_image][-self.depth :]
+            step = (residual - last_residual).ravel(order="K")
+            self.residual_steps = [*self.residual_steps, step][-self.depth :]
+        self.last = image, residual
+        if not self.residual_steps:
+            return image
+        mixed = image.copy()
+        coefficients = self._least_squares(residual.ravel(order="K"))
+        for coefficient, image_step in zip(coefficients, self.image_steps, strict=True):
+            mixed -= coefficient * image_step
+        return mixed
+
+    def _least_squares(self, residual):
+        """Coefficients of the residual steps, from the normal equations.
+
+        Unit columns keep these accurate enough, and unlike a solver of the stacked
+        system they need no copy of the steps, which are as large as the covariances.
+        """
+        steps = self.residual_steps
+        sizes = np.array([np.linalg.norm(step) or 1.0 for step in steps])
+        products = np.array([[left @ right for right in steps] for left in steps])
+        target = np.array([step @ residual for step in steps]) / sizes
+        unit_products = products / np.outer(sizes, sizes)
+        return np.linalg.lstsq(unit_products, target, rcond=1e-12)[0] / sizes

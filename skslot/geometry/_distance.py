@@ -1,0 +1,107 @@
+"""Distances between covariances and between Gaussians."""
+
+import numpy as np
+from scipy.linalg import LinAlgError, svd
+
+from ._linalg import check_covariance, check_eigenvalues, cholesky, eigh
+
+
+def bures_distance(first, second):
+    """Bures distance between two covariance matrices.
+
+    It is the 2-Wasserstein distance between two Gaussians with equal means,
+    ``sqrt(tr(A + B - 2 (A^1/2 B A^1/2)^1/2))``.
+
+    Parameters
+    ----------
+    first, second : array-like of shape (n_features, n_features)
+        Symmetric positive semi-definite matrices; they may be singular.
+
+    Returns
+    -------
+    distance : float
+        The distance, in the unit of the features.
+
+    See Also
+    --------
+    gaussian_wasserstein : Also counts the distance between the means.
+    bures_barycenter : The covariance with the least mean squared distance.
+
+    Notes
+    -----
+    Evaluated as the smallest Frobenius distance between square-root factors,
+    ``min_U |F - G U|`` over orthogonal ``U`` [1]_, which unlike the trace
+    formula does not cancel: matrices that agree to 1e-12 are found to be 1e-12
+    apart and not 1e-6.
+
+    References
+    ----------
+    .. [1] R. Bhatia, T. Jain, Y. Lim. "On the Bures-Wasserstein distance between
+       positive definite matrices". Expositiones Mathematicae, 2019.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skslot.geometry import bures_distance
+    >>> bures_distance(np.diag([4.0, 9.0]), np.diag([1.0, 1.0]))  # hypot(1, 2)
+    2.236...
+    """
+    first = check_covariance(first, "first")
+    second = check_covariance(second, "second", n_features=len(first))
+    first_root = _square_root_factor(first, "first")
+    second_root = _square_root_factor(second, "second")
+    left, _, right = svd(second_root.T @ first_root)
+    return float(np.linalg.norm(first_root - second_root @ (left @ right)))
+
+
+def gaussian_wasserstein(first_mean, first_covariance, second_mean, second_covariance):
+    """2-Wasserstein distance between two Gaussians.
+
+    Parameters
+    ----------
+    first_mean : array-like of shape (n_features,)
+        Mean of the first Gaussian.
+    first_covariance : array-like of shape (n_features, n_features)
+        Covariance of the first Gaussian; it may be singular.
+    second_mean : array-like of shape (n_features,)
+        Mean of the second Gaussian.
+    second_covariance : array-like of shape (n_features, n_features)
+        Covariance of the second Gaussian; it may be singular.
+
+    Returns
+    -------
+    distance : float
+        The distance, in the unit of the features.
+
+    See Also
+    --------
+    bures_distance : The part that comes from the covariances.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skslot.geometry import gaussian_wasserstein
+    >>> gaussian_wasserstein([0, 0], np.eye(2), [3, 0], np.diag([1, 25]))
+    5.0
+    """
+    difference = np.subtract(first_mean, second_mean, dtype=np.float64)
+    between_covariances = bures_distance(first_covariance, second_covariance)
+    if difference.shape != (len(first_covariance),):
+        raise ValueError(
+            f"the means differ by an array of shape {difference.shape}, but the "
+            f"covariances have {len(first_covariance)} features."
+        )
+    if not np.isfinite(difference).all():
+        raise ValueError("a mean contains NaN or infinity.")
+    return float(np.hypot(np.linalg.norm(difference), between_covariances))
+
+
+def _square_root_factor(covariance, name):
+    """Some ``F`` with ``F @ F.T == covariance``, also for singular matrices."""
+    try:
+        return cholesky(covariance)
+    except LinAlgError:
+        eigenvalues, vectors = eigh(covariance)
+        check_eigenvalues(eigenvalues, name)
+        noise = len(covariance) * np.finfo(np.float64).eps * eigenvalues[-1]
+        return vectors * np.sqrt(np.where(eigenvalues > noise, eigenvalues, 0.0))

@@ -1,0 +1,5 @@
+"""What one client knows about its own features."""
+
+from ._moments import FeatureMoments
+
+__all__ = ["FeatureMoments"]
