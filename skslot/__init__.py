@@ -1,7 +1,13 @@
 """One-shot federated learning by optimal-transport alignment of features."""
 
 from .alignment import FederatedOTAligner
+from .classifiers import FedCGSClassifier, FedPFTClassifier
 
 __version__ = "0.1.0.dev0"
 
-__all__ = ["FederatedOTAligner", "__version__"]
+__all__ = [
+    "FedCGSClassifier",
+    "FedPFTClassifier",
+    "FederatedOTAligner",
+    "__version__",
+]

@@ -7,7 +7,13 @@ from sklearn.utils.validation import check_array, validate_data
 
 from ._clients import REMEDY, ClientGroups, assert_finite_by_client, split_client_column
 
-FLOATS = (np.float64, np.float32)
+# One memory layout for all, so that results do not depend on that of X, to the last
+# bit. Whether X is finite is checked when it is known whose rows are not.
+FEATURES = {
+    "dtype": (np.float64, np.float32),
+    "order": "C",
+    "ensure_all_finite": False,
+}
 
 
 class ClientAwareMixin:
@@ -21,18 +27,10 @@ class ClientAwareMixin:
     def _read_rows(self, X, client_ids, *, reset, y=None):
         """Features and the rows of each client, checked."""
         if self.client_column is None:
-            X = validate_data(
-                self, X, dtype=FLOATS, reset=reset, ensure_all_finite=False
-            )
-        elif client_ids is not None:
-            raise ValueError(
-                "ids came both as client_ids and as client_column="
-                f"{self.client_column!r}; use one of the two."
-            )
+            X = validate_data(self, X, reset=reset, **FEATURES)
         else:
             validate_data(self, X, reset=reset, skip_check_array=True)
-            X, client_ids, position = split_client_column(X, self.client_column)
-            X = self._check_features(X)
+            X, client_ids, position = self._read_client_column(X, client_ids)
             if reset:
                 self._client_position = position
         if client_ids is not None:
@@ -50,6 +48,22 @@ class ClientAwareMixin:
         assert_finite_by_client(X, groups, self)
         return X, groups
 
+    def _read_client_column(self, X, client_ids):
+        """Features without ids, the ids that were among them, and their position."""
+        if client_ids is not None:
+            raise ValueError(
+                "ids came both as client_ids and as client_column="
+                f"{self.client_column!r}; use one of the two."
+            )
+        X, client_ids, position = split_client_column(X, self.client_column)
+        return self._check_features(X), client_ids, position
+
+    def _read_client(self, X, client):
+        """Features of one client, without ids, checked."""
+        X = self._check_features(X)
+        assert_finite_by_client(X, ClientGroups.single(client, len(X)), self)
+        return X
+
     def _check_features(self, X):
         """Features without ids, in float32 or float64; not yet checked for NaN."""
-        return check_array(X, dtype=FLOATS, estimator=self, ensure_all_finite=False)
+        return check_array(X, estimator=self, **FEATURES)

@@ -1,10 +1,10 @@
 """Which row belongs to which client: reading, checking and grouping ids."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
-from sklearn.utils import assert_all_finite
+from sklearn.utils import assert_all_finite, check_array
 
 REMEDY = (
     "Pass client_ids=... with one id per row. Inside a Pipeline switch metadata "
@@ -23,9 +23,7 @@ def check_client_ids(client_ids, n_samples):
     elif hasattr(client_ids, "dtype") or hasattr(client_ids, "__array__"):
         ids = np.asarray(client_ids)
     else:
-        client_ids = list(client_ids)
-        ids = np.empty(len(client_ids), dtype=object)  # np.array would turn 1 into "1"
-        ids[:] = client_ids
+        ids = np.fromiter(client_ids, dtype=object)  # np.array would turn 1 into "1"
     if ids.ndim == 2 and ids.shape[1] == 1:
         ids = ids[:, 0]
     if ids.ndim != 1:
@@ -87,10 +85,12 @@ def _rows_of_codes(codes, n_codes):
 def split_client_column(X, client_column):
     """Take the column of ids out of X: (the other columns, ids, its position)."""
     names = list(X.columns) if hasattr(X, "columns") else None
-    n_columns = X.shape[1] if names is None else len(names)
-    position = _column_position(client_column, names, n_columns)
     if names is None:
-        X = np.asarray(X)
+        X = check_array(X, dtype=None, ensure_all_finite=False)
+    position = _column_position(client_column, names, X.shape[1])
+    if X.shape[1] == 1:
+        raise ValueError("X has no features, only the client column.")
+    if names is None:
         return np.delete(X, position, axis=1), X[:, position], position
     others = names[:position] + names[position + 1 :]
     return X[others], X[names[position]], position
@@ -103,6 +103,9 @@ def insert_client_column(features, like, client_column):
         frame = type(like)(features, index=like.index, columns=others.columns)
         frame.insert(position, ids.name, ids)
         return frame
+    if hasattr(like, "insert_column"):  # polars
+        frame = type(like)(features, schema=others.columns, orient="row")
+        return frame.insert_column(position, ids)
     ids = np.asarray(ids)
     numeric = ids.dtype.kind in "biuf"
     dtype = np.result_type(features, ids) if numeric else object
@@ -152,10 +155,11 @@ def shorten(values, most=10):
 
 def order_clients(clients):
     """Sorted where the ids can be compared, else as they come."""
+    clients = list(clients)
     try:
         return sorted(clients)
     except TypeError:
-        return list(clients)
+        return clients
 
 
 def clients_array(clients):
@@ -163,9 +167,7 @@ def clients_array(clients):
     kinds = {type(client) for client in clients}
     if kinds in ({str}, {int}):
         return np.array(clients)
-    array = np.empty(len(clients), dtype=object)
-    array[:] = clients
-    return array
+    return np.fromiter(clients, dtype=object)
 
 
 def _factorize(ids):
@@ -179,13 +181,20 @@ def _factorize(ids):
             f"client_ids must be hashable, such as strings or integers; got a "
             f"{type(unhashable).__name__}."
         )
-    clients = order_clients(dict.fromkeys(values))
+    clients = order_clients(_plain(client) for client in dict.fromkeys(values))
     code_of = {client: code for code, client in enumerate(clients)}
     return clients, np.fromiter((code_of[v] for v in values), np.intp, len(values))
 
 
+def _plain(client):
+    """Python's own number or string, for readable messages."""
+    numpy_types = np.number | np.bool_ | np.str_
+    return client.item() if isinstance(client, numpy_types) else client
+
+
 def _is_scalar(value):
-    return isinstance(value, str | bytes) or np.ndim(value) == 0
+    is_one_value = isinstance(value, str | bytes) or not isinstance(value, Iterable)
+    return is_one_value or getattr(value, "ndim", 1) == 0
 
 
 def _distinct_or_all(ids):
@@ -200,3 +209,5 @@ def _is_nan(value):
         return bool(value != value)
     except TypeError:  # pandas.NA has no truth value
         return True
+    except ValueError:  # an array; refused later on, as it cannot be hashed
+        return False

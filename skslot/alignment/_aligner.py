@@ -10,17 +10,17 @@ from sklearn.base import (
     _fit_context,
 )
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
-from sklearn.utils.validation import check_array, check_is_fitted, check_memory
+from sklearn.utils.validation import check_is_fitted, check_memory, validate_data
 
-from .._base import FLOATS, ClientAwareMixin
+from .._base import ClientAwareMixin
 from .._clients import (
     REMEDY,
     ClientGroups,
     assert_finite_by_client,
+    check_client_ids,
     insert_client_column,
     order_clients,
     shorten,
-    split_client_column,
 )
 from ..geometry._barycenter import SOLVERS
 from ..statistics import FeatureMoments
@@ -293,13 +293,14 @@ class FederatedOTAligner(
             The aligner, which now knows the client.
         """
         check_is_fitted(self)
+        check_client_ids([client], n_samples=1)
         if client in self._moments:
             raise ValueError(
                 f"client {client!r} is known already; use partial_fit to add rows."
             )
-        X = self._check_features(X)
-        assert_finite_by_client(X, ClientGroups.single(client, len(X)), self)
-        moments = FeatureMoments.from_rows(X)
+        if self.client_column is None:
+            validate_data(self, X, reset=False, skip_check_array=True)
+        moments = FeatureMoments.from_rows(self._read_client(X, client))
         statistics = summarize(moments, self.shrinkage, client)
         self._warn_about_degenerate([statistics])
         self._alignment = self._aligned().with_client(statistics)
@@ -327,8 +328,8 @@ class FederatedOTAligner(
             The message to the server.
         """
         self._validate_params()
-        X = check_array(X, dtype=FLOATS, estimator=self)
-        return summarize(FeatureMoments.from_rows(X), self.shrinkage, client)
+        moments = FeatureMoments.from_rows(self._read_client(X, client))
+        return summarize(moments, self.shrinkage, client)
 
     def server_aggregate(self, statistics):
         """Server step: the reference of all clients.
@@ -396,7 +397,7 @@ class FederatedOTAligner(
         """
         check_is_fitted(self)
         rows, groups = self._read_rows(X, client_ids, reset=False)
-        aligned = self._apply(TransportMap.move, rows, groups)
+        aligned = self._apply(TransportMap._move, rows, groups)
         if self.client_column is None or not self.keep_client_column:
             return aligned
         return insert_client_column(aligned, X, self.client_column)
@@ -419,15 +420,27 @@ class FederatedOTAligner(
         """
         check_is_fitted(self)
         if self.client_column is not None and self.keep_client_column:
-            X, client_ids, _ = split_client_column(X, self.client_column)
-        X = self._check_features(X)
+            X, client_ids, _ = self._read_client_column(X, client_ids)
+        else:
+            X = self._check_features(X)
+        n_features = len(self.reference_mean_)
+        if X.shape[1] != n_features:
+            raise ValueError(
+                f"X has {X.shape[1]} features, but {n_features} were aligned."
+            )
         groups = (
             self._groups_without_ids(len(X))
             if client_ids is None
             else ClientGroups.from_ids(client_ids, len(X))
         )
         assert_finite_by_client(X, groups, self)
-        return self._apply(TransportMap.move_back, X, groups)
+        unknown = self._unknown_among(groups)
+        if unknown and self.unknown_client == "adapt":
+            raise ValueError(
+                f"client {shorten(unknown)} was not seen in fit, and maps estimated "
+                "in transform are not kept. Call add_client(X, client) before it."
+            )
+        return self._apply(TransportMap._move_back, X, groups)
 
     def get_feature_names_out(self, input_features=None):
         """Names of the output columns.
@@ -472,6 +485,9 @@ class FederatedOTAligner(
             )
         return ClientGroups.single(next(iter(self._moments)), n_samples)
 
+    def _unknown_among(self, groups):
+        return [client for client in groups.clients if client not in self._moments]
+
     def _apply(self, move, X, groups):
         """Move the rows of each client by its map."""
         maps = self._maps_for(X, groups)
@@ -484,7 +500,7 @@ class FederatedOTAligner(
 
     def _maps_for(self, X, groups):
         alignment = self._aligned()
-        unknown = [client for client in groups.clients if client not in self._moments]
+        unknown = self._unknown_among(groups)
         if unknown and self.unknown_client == "error":
             known = list(self._moments)
             raise ValueError(

@@ -81,9 +81,9 @@ class TransportMap:
         X_aligned : ndarray of shape (n_samples, n_features)
             Moved features; a copy, even for ``tau=0``.
         """
-        return self.move(self._check(X))
+        return self._move(self._check(X))
 
-    def move(self, X):
+    def _move(self, X):
         """Align rows that were checked before."""
         if self.tau == 0:
             return X.copy()
@@ -105,10 +105,10 @@ class TransportMap:
         X_original : ndarray of shape (n_samples, n_features)
             Features before alignment.
         """
-        return self.move_back(self._check(X))
+        return self._move_back(self._check(X))
 
-    def move_back(self, X):
-        """Undo :meth:`move`, for rows that were checked before."""
+    def _move_back(self, X):
+        """Undo ``_move``, for rows that were checked before."""
         if self.tau == 0:
             return X.copy()
         matrix, offset = self.affine
@@ -116,7 +116,7 @@ class TransportMap:
         return np.ascontiguousarray(original, dtype=X.dtype)
 
     def _check(self, X):
-        X = check_array(X, dtype=(np.float64, np.float32))
+        X = check_array(X, dtype=(np.float64, np.float32), order="C")
         if X.shape[1] != len(self.mean):
             raise ValueError(
                 f"X has {X.shape[1]} features, but this map was made for "

@@ -1,13 +1,16 @@
 """Alignment as two pure steps: client arrays to a message, messages to a reference."""
 
+from dataclasses import replace
+
 import numpy as np
 from scipy.linalg import LinAlgError
 
 from .._clients import shorten
 from ..exchange import AlignmentReference, ClientStatistics
+from ..exchange._packing import unpack_triangle
 from ..geometry import transport_matrix
 from ..geometry._barycenter import solve_barycenter
-from ..geometry._linalg import cholesky
+from ..geometry._linalg import ROUNDING, cholesky, eigh
 from ..statistics._shrinkage import shrink
 
 # Smallest eigenvalue of a client's covariance, relative to their mean. The shrunk
@@ -19,9 +22,7 @@ SHRINKAGE_FLOOR = 1e-4
 def summarize(moments, shrinkage, client=None):
     """Client step: the message that describes some rows by their moments."""
     sample = moments.sample_covariance()
-    coefficient = moments.covariance(shrinkage)[1]
-    if coefficient < SHRINKAGE_FLOOR and not _reaches_floor(sample, coefficient):
-        coefficient = SHRINKAGE_FLOOR
+    coefficient = floored_coefficient(sample, moments.covariance(shrinkage)[1])
     return ClientStatistics.from_covariance(
         moments.n_samples, moments.mean, sample, coefficient, client
     )
@@ -60,6 +61,19 @@ def aggregate(statistics, weights, solver, tol, max_iter):
     )
     reference = AlignmentReference(mean, barycenter, result.n_iter, result.residual)
     return reference, weights
+
+
+def mend_rounding(statistics):
+    """Statistics whose covariance is positive definite although it was rounded.
+
+    Sent in float16, a covariance may get negative eigenvalues; the shrinkage is raised
+    until they are above the floor.
+    """
+    if statistics.is_constant:
+        return statistics
+    sample = unpack_triangle(statistics.covariance_triangle)
+    coefficient = floored_coefficient(sample, statistics.shrinkage)
+    return replace(statistics, shrinkage=coefficient)
 
 
 def map_matrix(statistics, reference):
@@ -101,16 +115,20 @@ def degeneracy_notes(statistics, shrinkage):
     return notes
 
 
-def _reaches_floor(sample, coefficient):
-    """Whether the smallest eigenvalue is above the floor without raising it."""
+def floored_coefficient(sample, coefficient):
+    """Shrinkage that leaves no eigenvalue below the floor, raised if it must be."""
+    mean_eigenvalue = np.trace(sample) / len(sample)
     excess = shrink(sample, coefficient)
-    floor = SHRINKAGE_FLOOR * np.trace(sample) / len(sample)
-    excess[np.diag_indices_from(excess)] -= floor
+    # just below the floor, so that a coefficient at the floor passes
+    excess[np.diag_indices_from(excess)] -= 0.99 * SHRINKAGE_FLOOR * mean_eigenvalue
     try:
         cholesky(excess)
     except LinAlgError:
-        return False
-    return True
+        least = eigh(sample)[0][0] / mean_eigenvalue if mean_eigenvalue > 0 else 0.0
+        if least > -ROUNDING:  # zero but for rounding
+            return SHRINKAGE_FLOOR
+        return (SHRINKAGE_FLOOR - least) / (1.0 - least)
+    return coefficient
 
 
 def _named(clients):

@@ -16,11 +16,17 @@ class Message:
         if type(self) is not type(other):
             return NotImplemented
         return all(
-            np.array_equal(getattr(self, field.name), getattr(other, field.name))
+            _equal(getattr(self, field.name), getattr(other, field.name))
             for field in fields(self)
         )
 
     __hash__ = None
+
+
+def _equal(left, right):
+    if isinstance(left, np.ndarray) or isinstance(right, np.ndarray):
+        return np.array_equal(left, right)
+    return bool(left == right)
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,9 +115,9 @@ class ClientStatistics(Message):
     def is_constant(self):
         """Whether the rows do not vary, so that only their mean can be aligned."""
         diagonal = np.r_[0, np.cumsum(np.arange(self.n_features, 1, -1))]
-        variance = self.covariance_triangle[diagonal].max()
-        rounding = 8 * np.finfo(np.float64).eps * np.abs(self.mean).max()
-        return bool(variance <= rounding**2)
+        variances = self.covariance_triangle[diagonal]
+        rounding = 8 * np.finfo(np.float64).eps * np.abs(self.mean)
+        return bool(np.all(variances <= rounding**2))
 
 
 @dataclass(frozen=True, eq=False)

@@ -60,8 +60,11 @@ class FeatureMoments:
 
     def __init__(self, n_features):
         self.n_features = int(n_features)
+        if self.n_features < 1:
+            raise ValueError(f"n_features must be at least 1, got {n_features}.")
         self.n_samples = 0
         self.mean = np.zeros(self.n_features)
+        self._mean_rest = np.zeros(self.n_features)  # what rounding the mean cut off
         self._scatter = np.zeros((self.n_features, self.n_features))
         self._cubic = np.zeros(self.n_features)
         self._quartic = 0.0
@@ -194,7 +197,7 @@ class FeatureMoments:
                 vars(self).update(vars(other))
             return self
         n_samples = self.n_samples + other.n_samples
-        apart = other.mean - self.mean
+        apart = (other.mean - self.mean) + (other._mean_rest - self._mean_rest)
         own_share, share = self.n_samples / n_samples, other.n_samples / n_samples
         own_cubic, own_quartic = self._sums_around(-share * apart)
         cubic, quartic = other._sums_around(own_share * apart)
@@ -202,7 +205,9 @@ class FeatureMoments:
         self._scatter = self._scatter + other._scatter + between
         self._cubic = own_cubic + cubic
         self._quartic = own_quartic + quartic
-        self.mean = self.mean + share * apart
+        self.mean, self._mean_rest = _add_exactly(
+            self.mean, share * apart + self._mean_rest
+        )
         self.n_samples = n_samples
         return self
 
@@ -233,6 +238,13 @@ def _as_matrix(X):
     return X
 
 
+def _add_exactly(first, second):
+    """Rounded sum and its rounding error (Knuth's TwoSum)."""
+    total = first + second
+    added = total - first
+    return total, (first - (total - added)) + (second - added)
+
+
 def _moments_of_rows(X):
     """One pass over the rows, tile by tile."""
     n, n_features = X.shape
@@ -255,7 +267,7 @@ def _moments_of_rows(X):
     trace, squared, scattered = np.trace(scatter), rest @ rest, scatter @ rest
     moments = FeatureMoments(n_features)
     moments.n_samples = n
-    moments.mean = centre + rest
+    moments.mean, moments._mean_rest = _add_exactly(centre, rest)
     moments._scatter = scatter - np.outer(n * rest, rest)
     moments._cubic = cubic - 2 * scattered - (trace - 2 * n * squared) * rest
     moments._quartic = (

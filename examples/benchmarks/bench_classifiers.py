@@ -1,0 +1,187 @@
+"""The three classifiers with and without alignment, on a features file.
+
+Run with::
+
+    python examples/benchmarks/bench_classifiers.py --features FILE.npz
+
+The file holds ``X``, ``y`` and ``client`` (or ``domain``, an index into ``domains``).
+The protocol is the paper's: 70 % of each (client, class) cell for training, of which
+clients keep Dirichlet shares per class; test rows are not skewed. Printed are the mean
+over partitions of the accuracy of each client, their macro mean with its standard error
+over partitions, and the standard deviation over clients.
+
+With ``--checks`` it prints the wire and speed figures instead.
+"""
+
+import argparse
+import os
+import sys
+import time
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import numpy as np
+from sklearn import config_context
+from sklearn.mixture import GaussianMixture
+from sklearn.model_selection import train_test_split
+from sklearn.pipeline import make_pipeline
+
+from skslot import FedCGSClassifier, FederatedOTAligner, FedPFTClassifier
+from skslot.classifiers._mixtures import single_gaussian
+from skslot.model_selection import dirichlet_label_shift
+
+
+def load_features(path):
+    with np.load(path, allow_pickle=False) as file:
+        X, y = file["X"].astype(np.float64), file["y"]
+        if "client" in file:
+            return X, y, file["client"]
+        return X, y, file["domains"][file["domain"]]
+
+
+def split(y, clients, alpha, seed):
+    cells = np.char.add(clients.astype(str), y.astype(str))
+    train, test = train_test_split(
+        np.arange(len(y)), test_size=0.3, stratify=cells, random_state=seed
+    )
+    if alpha is not None:
+        kept = dirichlet_label_shift(
+            y[train], clients[train], alpha, min_samples=10, random_state=seed
+        )
+        train = train[kept]
+    return train, test
+
+
+def methods(names):
+    known = {
+        "FedCGS": lambda: FedCGSClassifier(),
+        "FedCGS within": lambda: FedCGSClassifier(covariance="within"),
+        "FedPFT": lambda: FedPFTClassifier(random_state=0),
+        "O-FedAvg": _fedavg,
+        "O-FedAvg paper": lambda: _fedavg(paper=True),
+    }
+    return {name: known[name] for name in (names or known)}
+
+
+def _fedavg(paper=False):
+    from skslot import FedAvgClassifier
+
+    if paper:
+        return FedAvgClassifier.as_in_paper(random_state=0)
+    return FedAvgClassifier(random_state=0)
+
+
+def accuracy_by_client(classifier, data, train, test, tau):
+    X, y, clients = data
+    pipeline = make_pipeline(FederatedOTAligner(tau=tau), classifier)
+    with config_context(enable_metadata_routing=True):
+        pipeline.fit(X[train], y[train], client_ids=clients[train])
+        right = pipeline.predict(X[test], client_ids=clients[test]) == y[test]
+    return [right[clients[test] == client].mean() for client in np.unique(clients)]
+
+
+def print_table(data, alphas, taus, partitions, names):
+    clients = np.unique(data[2])
+    head = "".join(f"{str(client)[:9]:>10}" for client in clients)
+    print(f"{'alpha':<7}{'method':<16}{'tau':>5}{head}{'mean':>8}{'s.e.':>6}{'std':>6}")
+    for alpha in alphas:
+        splits = [split(*data[1:], alpha, seed) for seed in range(partitions)]
+        for name, make in methods(names).items():
+            for tau in taus:
+                print(f"{alpha} {name} tau={tau}", file=sys.stderr, flush=True)
+                runs = [
+                    accuracy_by_client(make(), data, train, test, tau)
+                    for train, test in splits
+                ]
+                runs = 100 * np.array(runs)
+                means = runs.mean(axis=1)
+                error = means.std(ddof=1) / np.sqrt(len(means))
+                row = "".join(f"{value:>10.1f}" for value in runs.mean(axis=0))
+                print(
+                    f"{alpha!s:<7}{name:<16}{tau:>5g}{row}{means.mean():>8.1f}"
+                    f"{error:>6.1f}{runs.std(axis=1).mean():>6.1f}",
+                    flush=True,
+                )
+
+
+def print_wire_checks(data, partitions):
+    """What a narrower wire changes, in points of accuracy, one upload per client."""
+    X, y, clients = data
+    print(f"{'classifier':<34}{'wire':<9}{'changed':>9}{'points':>8}{'bytes up':>10}")
+    for name, make in {
+        "FedCGS total, one upload": lambda wire: FedCGSClassifier(
+            aligner=FederatedOTAligner(), wire_dtype=wire
+        ),
+        "FedCGS within, one upload": lambda wire: FedCGSClassifier(
+            "within", aligner=FederatedOTAligner(), wire_dtype=wire
+        ),
+        "FedPFT spherical": lambda wire: FedPFTClassifier(
+            random_state=0, wire_dtype=wire
+        ),
+        "FedPFT spherical, one upload": lambda wire: FedPFTClassifier(
+            random_state=0, aligner=FederatedOTAligner(), wire_dtype=wire
+        ),
+    }.items():
+        changed, points, size = {}, {}, {}
+        for seed in range(partitions):
+            train, test = split(y, clients, 0.1, seed)
+            results = {}
+            for wire in ("float64", "float32", "float16"):
+                classifier = make(wire)
+                classifier.fit(X[train], y[train], client_ids=clients[train])
+                results[wire] = classifier.predict(X[test], client_ids=clients[test])
+                size[wire] = max(c.up for c in classifier.communication_.values())
+            exact = results["float64"]
+            for wire, predicted in results.items():
+                changed.setdefault(wire, []).append(np.mean(predicted != exact))
+                gain = np.mean(predicted == y[test]) - np.mean(exact == y[test])
+                points.setdefault(wire, []).append(gain)
+        for wire in changed:
+            print(
+                f"{name:<34}{wire:<9}{100 * np.mean(changed[wire]):>8.2f}%"
+                f"{100 * np.mean(points[wire]):>+8.2f}{size[wire]:>10}",
+                flush=True,
+            )
+
+
+def print_closed_form_speed():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 512))
+    print("one component: closed form against GaussianMixture(n_components=1)")
+    for kind in ("spherical", "diag", "full"):
+        closed, em = [], []
+        for _ in range(5):
+            start = time.process_time()
+            single_gaussian(X, kind)
+            closed.append(time.process_time() - start)
+            start = time.process_time()
+            GaussianMixture(covariance_type=kind).fit(X)
+            em.append(time.process_time() - start)
+        ratio = np.median(em) / np.median(closed)
+        print(f"  {kind:<10} {ratio:>6.0f} times faster (400 rows, 512 features)")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--features", required=True, metavar="FILE.npz")
+    parser.add_argument("--alphas", type=float, nargs="*", default=[0.1, 0.05, 0.01])
+    parser.add_argument("--taus", type=float, nargs="*", default=[0.0, 0.4])
+    parser.add_argument("--partitions", type=int, default=5)
+    parser.add_argument("--methods", nargs="*", default=None)
+    parser.add_argument("--no-shift", action="store_true", help="no label shift")
+    parser.add_argument("--checks", action="store_true")
+    arguments = parser.parse_args()
+    data = load_features(arguments.features)
+    if arguments.checks:
+        print_wire_checks(data, arguments.partitions)
+        print_closed_form_speed()
+        return
+    alphas = [None] if arguments.no_shift else arguments.alphas
+    print_table(
+        data, alphas, arguments.taus, arguments.partitions, arguments.methods
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,7 @@
+"""One-shot federated classifiers."""
+
+from ._base import Communication
+from ._fedcgs import FedCGSClassifier
+from ._fedpft import FedPFTClassifier
+
+__all__ = ["Communication", "FedCGSClassifier", "FedPFTClassifier"]

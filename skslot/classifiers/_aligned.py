@@ -1,0 +1,86 @@
+"""Alignment inside a classifier, from the same single message."""
+
+import warnings
+
+from sklearn.utils.validation import check_is_fitted
+
+from .._clients import REMEDY, ClientGroups, shorten
+from ..alignment._client_maps import ClientMaps
+from ..alignment._steps import degeneracy_notes, mend_rounding, summarize
+
+
+class AlignedClassifierMixin:
+    """For classifiers with an ``aligner`` parameter, whose messages hold enough for it.
+
+    The messages have a ``client_statistics()`` method. ``_align_messages`` gives the
+    map of each client, and afterwards rows to predict are moved by it.
+    """
+
+    def _alignment_shrinkage(self, moments):
+        if self.aligner is None:
+            return 0.0
+        return summarize(moments, self.aligner.shrinkage).shrinkage
+
+    def _check_messages(self, messages):
+        """A list of messages that can be combined."""
+        messages = list(messages)
+        if not messages:
+            raise ValueError("messages is empty: there is no client to learn from.")
+        widths = {message.client: message.n_features for message in messages}
+        if len(set(widths.values())) > 1:
+            raise ValueError(
+                f"clients sent different numbers of features: {widths}. All must use "
+                "the same encoder."
+            )
+        names = [message.client for message in messages]
+        twice = sorted({str(name) for name in names if names.count(name) > 1})
+        if twice and (twice != ["None"] or self.aligner is not None):
+            raise ValueError(
+                f"more than one message came from client {shorten(twice)}; give each "
+                "client a name of its own in client_update(..., client=...)."
+            )
+        return messages
+
+    def _align_messages(self, messages):
+        """Map of each client, or None for each when there is no aligner."""
+        if self.aligner is None:
+            return [None] * len(messages)
+        statistics = [mend_rounding(m.client_statistics()) for m in messages]
+        for note in degeneracy_notes(statistics, self.aligner.shrinkage):
+            warnings.warn(note, stacklevel=4)
+        self.reference_ = self.aligner.server_aggregate(statistics)
+        maps = [self.aligner.client_map(s, self.reference_) for s in statistics]
+        by_client = dict(zip((s.client for s in statistics), maps, strict=True))
+        self._client_maps = ClientMaps(by_client, self.reference_, self.aligner)
+        return maps
+
+    def _map_of(self, client):
+        check_is_fitted(self)
+        if self.aligner is None:
+            return None
+        if client not in self._client_maps.maps:
+            known = shorten(self._client_maps.maps)
+            raise ValueError(f"client {client!r} sent no message; {known} did.")
+        return self._client_maps.maps[client]
+
+    def _features(self, X, groups):
+        return X if self.aligner is None else self._client_maps.move(X, groups)
+
+    def _groups_without_ids(self, n_samples):
+        if self.aligner is None:
+            return ClientGroups.single(None, n_samples)
+        known = list(self._client_maps.maps)
+        if len(known) > 1:
+            raise ValueError(
+                f"client_ids is missing, but this classifier aligns {len(known)} "
+                f"clients, each by a map of its own. {REMEDY}"
+            )
+        return ClientGroups.single(known[0], n_samples)
+
+
+def names_of(messages):
+    """Clients of the messages; those without a name are numbered."""
+    return [
+        index if message.client is None and len(messages) > 1 else message.client
+        for index, message in enumerate(messages)
+    ]

@@ -1,0 +1,358 @@
+"""FedPFT: a classifier trained on rows drawn from the clients' class mixtures."""
+
+import pickle
+from numbers import Integral, Real
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.dummy import DummyClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
+from sklearn.utils.metaestimators import available_if
+
+from ..exchange import ClassMixtures, LinearModel
+from ..exchange._packing import pack_triangle
+from ..exchange._wire import WIRE_DTYPES
+from ..statistics import FeatureMoments
+from ._aligned import AlignedClassifierMixin, names_of
+from ._base import Communication, OneShotClassifier
+from ._mixtures import COVARIANCE_TYPES, draw_rows, fit_mixture, push_mixtures
+
+
+def _estimator_has(method):
+    def check(self):
+        if hasattr(self, "estimator_"):
+            return hasattr(self.estimator_, method)
+        return self.estimator is None or hasattr(self.estimator, method)
+
+    return check
+
+
+class FedPFTClassifier(AlignedClassifierMixin, OneShotClassifier):
+    """Federated classifier trained on synthetic features, in one round.
+
+    Clients send a Gaussian mixture for each of their classes. The server draws as many
+    rows as there were from these mixtures and trains any classifier on them (FedPFT
+    [1]_).
+
+    Read more in the :doc:`User Guide </user_guide/classifiers>`.
+
+    Parameters
+    ----------
+    n_components : int, default=1
+        Components of each mixture. One has a closed form; more are fitted by
+        expectation maximisation. A class with fewer rows gets as many as it has rows.
+    covariance_type : {"spherical", "diag", "full"}, default="spherical"
+        Shape of the components. Per class a client sends K (m + 2), K (2 m + 1) or
+        K (m + m (m + 1) / 2 + 1) numbers, with K components and m features.
+    estimator : estimator object, default=None
+        Classifier trained by the server on the rows drawn; a logistic regression by
+        default.
+    reg_covar : float, default=1e-6
+        Added to the variances.
+    aligner : FederatedOTAligner, default=None
+        Aligns the clients without a second exchange. With one component and
+        ``covariance_type="full"``, predictions equal those of a Pipeline of this
+        aligner and this classifier; other mixtures are mapped approximately.
+        ``predict`` then needs ``client_ids``.
+    client_column : str or int, default=None
+        Name or position of the column of X that holds the client ids. None means that
+        ids are passed as ``client_ids``.
+    wire_dtype : {"float64", "float32", "float16"}, default="float16"
+        Precision of the messages.
+    random_state : int, RandomState instance or None, default=None
+        Determines the rows drawn, the start of expectation maximisation, and the
+        estimator if it has no ``random_state`` of its own. Pass an int for the same
+        classifier on every call, whatever ``n_jobs`` is.
+    n_jobs : int, default=None
+        Threads over clients.
+    verbose : int, default=0
+        1 prints a line for each client that is done.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        Labels that at least one client holds.
+    estimator_ : estimator object
+        The classifier trained by the server.
+    communication_ : dict
+        For each client the bytes sent and received, as a :class:`Communication`. A
+        linear estimator is sent as a :class:`~skslot.exchange.LinearModel`, any other
+        is counted as it pickles.
+    reference_ : AlignmentReference
+        Reference of the alignment; only with ``aligner``.
+    n_features_in_ : int
+        Number of columns of X, with the client column if there is one.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of these columns, when all are strings.
+
+    See Also
+    --------
+    FedCGSClassifier : Needs no rows to be drawn.
+    sklearn.mixture.GaussianMixture : Fits the mixtures with several components.
+
+    References
+    ----------
+    .. [1] M. Beitollahi, A. Bie, S. Hemati, L. M. Brunswic, X. Li, X. Chen, G. Zhang.
+       "Parametric Feature Transfer: One-shot Federated Learning with Foundation
+       Models". arXiv:2402.01862, 2024.
+
+    Examples
+    --------
+    >>> from skslot import FedPFTClassifier
+    >>> from skslot.datasets import load_digit_scanners
+    >>> data = load_digit_scanners()
+    >>> classifier = FedPFTClassifier(random_state=0)
+    >>> classifier.fit(data.data, data.target, client_ids=data.client_ids)
+    FedPFTClassifier(random_state=0)
+    >>> classifier.score(data.data, data.target) > 0.85
+    True
+    """
+
+    _parameter_constraints: dict = {
+        "n_components": [Interval(Integral, 1, None, closed="left")],
+        "covariance_type": [StrOptions(set(COVARIANCE_TYPES))],
+        "estimator": [HasMethods(["fit", "predict"]), None],
+        "reg_covar": [Interval(Real, 0, None, closed="left")],
+        "aligner": [HasMethods(["client_update", "server_aggregate"]), None],
+        "client_column": [str, Integral, None],
+        "wire_dtype": [StrOptions(set(WIRE_DTYPES))],
+        "random_state": ["random_state"],
+        "n_jobs": [Integral, None],
+        "verbose": ["verbose"],
+    }
+
+    def __init__(
+        self,
+        n_components=1,
+        *,
+        covariance_type="spherical",
+        estimator=None,
+        reg_covar=1e-6,
+        aligner=None,
+        client_column=None,
+        wire_dtype="float16",
+        random_state=None,
+        n_jobs=None,
+        verbose=0,
+    ):
+        self.n_components = n_components
+        self.covariance_type = covariance_type
+        self.estimator = estimator
+        self.reg_covar = reg_covar
+        self.aligner = aligner
+        self.client_column = client_column
+        self.wire_dtype = wire_dtype
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+
+    def client_update(self, X, y, classes=None, client=None):
+        """Client step: a mixture for each class of one client.
+
+        Needs no fit, changes nothing, and is what ``fit`` does for each client.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows of the client.
+        y : array-like of shape (n_samples,)
+            Their labels.
+        classes : array-like of shape (n_classes,), default=None
+            Labels that may occur; by default those in ``y``.
+        client : object, default=None
+            Its name.
+
+        Returns
+        -------
+        message : ClassMixtures
+            The message to the server, in the precision of the wire.
+        """
+        X, y, _ = self._client_rows(X, y, classes, client)
+        held, counts = np.unique(y, return_counts=True)
+        parts = [
+            fit_mixture(
+                X[y == label],
+                self.n_components,
+                self.covariance_type,
+                self.reg_covar,
+                self._seed(),
+            )
+            for label in held
+        ]
+        weights, means, covariances = map(np.concatenate, zip(*parts, strict=True))
+        triangle, shrinkage = self._alignment_fields(X)
+        message = ClassMixtures(
+            held.tolist(),
+            self.covariance_type,
+            counts.astype(np.int32),
+            np.array([len(part[0]) for part in parts], dtype=np.int32),
+            weights,
+            means,
+            covariances,
+            triangle,
+            shrinkage,
+            client,
+        )
+        return message.as_received(self.wire_dtype)
+
+    def server_aggregate(self, messages):
+        """Server step: draw rows and train the classifier on them.
+
+        Parameters
+        ----------
+        messages : list of ClassMixtures
+            What the clients sent.
+
+        Returns
+        -------
+        self : FedPFTClassifier
+            The classifier, fitted.
+        """
+        self._validate_params()
+        messages = self._check_messages(messages)
+        rng = np.random.default_rng(self._seed())
+        rows, labels = [], []
+        for message, client_map in zip(
+            messages, self._align_messages(messages), strict=True
+        ):
+            if client_map is not None:
+                message = push_mixtures(message, *client_map.affine)
+            drawn, drawn_labels = draw_rows(message, self.reg_covar, rng)
+            rows.append(drawn)
+            labels += drawn_labels
+        self._say(f"training on {len(labels)} rows drawn")
+        self.estimator_ = self._make_estimator(len(set(labels)))
+        self.estimator_.fit(np.vstack(rows), labels)
+        self.classes_ = self.estimator_.classes_
+        n_features = messages[0].n_features
+        self.n_features_in_ = n_features + (self.client_column is not None)
+        down = self._download_size()
+        self.communication_ = {
+            name: Communication(len(message.to_bytes(self.wire_dtype)), down)
+            for name, message in zip(names_of(messages), messages, strict=True)
+        }
+        return self
+
+    def client_classifier(self, client):
+        """The classifier for one client, with its alignment built in.
+
+        What the server sends to that client: it predicts from unaligned features and
+        needs no ids.
+
+        Parameters
+        ----------
+        client : object
+            The client.
+
+        Returns
+        -------
+        classifier : estimator object
+            A fitted classifier; with ``aligner`` a Pipeline of the client's map and
+            ``estimator_``.
+        """
+        client_map = self._map_of(client)
+        if client_map is None:
+            return self.estimator_
+        return make_pipeline(FunctionTransformer(client_map.transform), self.estimator_)
+
+    def predict(self, X, client_ids=None):
+        """Most likely class of each row.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Features.
+        client_ids : array-like of shape (n_samples,) or scalar, default=None
+            Client of each row; only needed with ``aligner``.
+
+        Returns
+        -------
+        labels : ndarray of shape (n_samples,)
+            Predicted labels.
+        """
+        features = self._prediction_features(X, client_ids)
+        return self.estimator_.predict(features)
+
+    @available_if(_estimator_has("decision_function"))
+    def decision_function(self, X, client_ids=None):
+        """Decision function of the estimator.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Features.
+        client_ids : array-like of shape (n_samples,) or scalar, default=None
+            Client of each row; only needed with ``aligner``.
+
+        Returns
+        -------
+        scores : ndarray of shape (n_samples, n_classes) or (n_samples,)
+            As the estimator defines them.
+        """
+        features = self._prediction_features(X, client_ids)
+        return self.estimator_.decision_function(features)
+
+    @available_if(_estimator_has("predict_proba"))
+    def predict_proba(self, X, client_ids=None):
+        """Probability of each class.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Features.
+        client_ids : array-like of shape (n_samples,) or scalar, default=None
+            Client of each row; only needed with ``aligner``.
+
+        Returns
+        -------
+        probabilities : ndarray of shape (n_samples, n_classes)
+            One column per entry of ``classes_``.
+        """
+        features = self._prediction_features(X, client_ids)
+        return self.estimator_.predict_proba(features)
+
+    @available_if(_estimator_has("predict_proba"))
+    def predict_log_proba(self, X, client_ids=None):
+        """Logarithm of the probability of each class.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Features.
+        client_ids : array-like of shape (n_samples,) or scalar, default=None
+            Client of each row; only needed with ``aligner``.
+
+        Returns
+        -------
+        log_probabilities : ndarray of shape (n_samples, n_classes)
+            One column per entry of ``classes_``.
+        """
+        return np.log(self.predict_proba(X, client_ids))
+
+    def _alignment_fields(self, X):
+        if self.aligner is None:
+            return np.empty(0), np.empty(0)
+        moments = FeatureMoments.from_rows(X)
+        shrinkage = np.array([self._alignment_shrinkage(moments)])
+        return pack_triangle(moments.sample_covariance()), shrinkage
+
+    def _make_estimator(self, n_classes):
+        if n_classes == 1:  # most classifiers refuse a single class
+            return DummyClassifier(strategy="prior")
+        if self.estimator is None:
+            return LogisticRegression(max_iter=1000)
+        estimator = clone(self.estimator)
+        if estimator.get_params().get("random_state", 0) is None:
+            estimator.set_params(random_state=self._seed())
+        return estimator
+
+    def _download_size(self):
+        coef = getattr(self.estimator_, "coef_", None)
+        if coef is None:
+            return len(pickle.dumps(self.estimator_))
+        intercept = np.atleast_1d(self.estimator_.intercept_)
+        model = LinearModel(self.classes_.tolist(), coef, intercept)
+        return len(model.to_bytes(self.wire_dtype))

@@ -1,0 +1,102 @@
+"""Gaussian mixtures per class: fitting, mapping and drawing from them."""
+
+from dataclasses import replace
+
+import numpy as np
+from sklearn.mixture import GaussianMixture
+
+from ..exchange._packing import pack_triangle, unpack_triangle
+from ..geometry._linalg import eigh
+from ..statistics import FeatureMoments
+
+COVARIANCE_TYPES = ("spherical", "diag", "full")
+
+
+def fit_mixture(X, n_components, covariance_type, reg_covar, seed):
+    """Weights, means and flat covariances of a mixture for the rows of one class."""
+    n_components = min(n_components, len(X))
+    if n_components == 1:
+        mean, covariance = single_gaussian(X, covariance_type)
+        return np.ones(1), mean[None], covariance[None]
+    mixture = GaussianMixture(
+        n_components,
+        covariance_type=covariance_type,
+        reg_covar=reg_covar,
+        random_state=seed,
+    ).fit(X)
+    covariances = mixture.covariances_
+    if covariance_type == "full":
+        covariances = np.array([pack_triangle(c) for c in covariances])
+    return mixture.weights_, mixture.means_, covariances.reshape(n_components, -1)
+
+
+def single_gaussian(X, covariance_type):
+    """Mean and flat covariance of one Gaussian, in closed form."""
+    if covariance_type == "full":
+        moments = FeatureMoments.from_rows(X)
+        return moments.mean, pack_triangle(moments.sample_covariance())
+    mean = X.mean(axis=0, dtype=np.float64)
+    variances = np.square(X - mean).mean(axis=0)
+    if covariance_type == "spherical":
+        variances = variances.mean(keepdims=True)
+    return mean, variances
+
+
+def push_mixtures(message, matrix, offset):
+    """ClassMixtures of the same rows after ``z -> matrix @ z + offset``.
+
+    Exact for full covariances. Spherical and diagonal ones do not stay so under a map:
+    they are scaled by what the map does to the variance within classes.
+    """
+    means = message.means @ matrix.T + offset
+    if message.covariance_type == "full":
+        covariances = [
+            pack_triangle(matrix @ unpack_triangle(flat) @ matrix.T)
+            for flat in message.covariances
+        ]
+        return replace(message, means=means, covariances=np.array(covariances))
+    within = _within_class_covariance(message)
+    before = np.trace(within)
+    growth = np.sum((matrix @ within) * matrix) / before if before > 0 else 1.0
+    return replace(message, means=means, covariances=growth * message.covariances)
+
+
+def draw_rows(message, reg_covar, rng):
+    """As many rows as the client has, drawn from its mixtures, with their labels."""
+    rows, labels, start = [], [], 0
+    for label, count, n_components in zip(
+        message.classes, message.counts, message.n_components, strict=True
+    ):
+        components = slice(start, start + n_components)
+        weights = message.weights[components] / message.weights[components].sum()
+        shares = rng.multinomial(count, weights)
+        for index, share in enumerate(shares, start=start):
+            noise = rng.standard_normal((share, message.n_features))
+            spread = _spread(noise, message, index, reg_covar)
+            rows.append(message.means[index] + spread)
+        labels += [label] * int(count)
+        start += n_components
+    return np.vstack(rows), labels
+
+
+def _spread(noise, message, index, reg_covar):
+    """White noise with the covariance of a component."""
+    flat = message.covariances[index]
+    if message.covariance_type == "full":
+        return noise @ _root(unpack_triangle(flat), reg_covar)
+    return noise * np.sqrt(np.maximum(flat, 0.0) + reg_covar)
+
+
+def _root(covariance, reg_covar):
+    """Symmetric root, which unlike a Cholesky factor hardly feels rounding."""
+    eigenvalues, vectors = eigh(covariance)
+    roots = np.sqrt(np.maximum(eigenvalues, 0.0) + reg_covar)
+    return (vectors * roots) @ vectors.T
+
+
+def _within_class_covariance(message):
+    """Covariance around class means, from that of all rows and the class means."""
+    shares = message.counts / message.counts.sum()
+    centred = message.class_means - shares @ message.class_means
+    between = (centred.T * shares) @ centred
+    return unpack_triangle(message.covariance_triangle) - between

@@ -1,0 +1,96 @@
+"""What all messages have in common."""
+
+from dataclasses import fields, replace
+
+import numpy as np
+
+from ._wire import decode, encode
+
+
+class Message:
+    """Frozen record of arrays and facts, equal when all its fields are equal.
+
+    A subclass is a dataclass with a ``kind``; fields named in ``array_fields`` travel
+    as arrays, the others as JSON.
+    """
+
+    kind = ""
+    array_fields = ()
+
+    def __eq__(self, other):
+        if type(self) is not type(other):
+            return NotImplemented
+        return all(
+            np.array_equal(getattr(self, field.name), getattr(other, field.name))
+            for field in fields(self)
+        )
+
+    __hash__ = None
+
+    def to_bytes(self, dtype="float32"):
+        """Serialise the message.
+
+        Parameters
+        ----------
+        dtype : {"float64", "float32", "float16"}, default="float32"
+            Precision of the numbers in it.
+
+        Returns
+        -------
+        data : bytes
+            The message; safetensors underneath.
+        """
+        arrays, facts = {}, {}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.name in self.array_fields:
+                arrays[field.name] = value
+            else:
+                facts[field.name] = (
+                    value.tolist() if hasattr(value, "tolist") else value
+                )
+        return encode(self.kind, arrays, facts, dtype)
+
+    @classmethod
+    def from_bytes(cls, data):
+        """Read a message of this kind.
+
+        Parameters
+        ----------
+        data : bytes
+            What :meth:`to_bytes` returned.
+
+        Returns
+        -------
+        message : Message
+            The message, its numbers in float64.
+        """
+        arrays, header = decode(data)
+        if header.get("kind") != cls.kind:
+            raise ValueError(
+                f"expected a message of kind {cls.kind!r}, got {header.get('kind')!r}."
+            )
+        values = {**header, **arrays}
+        return cls(**{field.name: values[field.name] for field in fields(cls)})
+
+    def as_received(self, dtype):
+        """The message as it arrives when sent with this precision.
+
+        Parameters
+        ----------
+        dtype : {"float64", "float32", "float16"}
+            Precision on the wire.
+
+        Returns
+        -------
+        message : Message
+            The same but for rounding; float64 is exact.
+        """
+        received = self.from_bytes(self.to_bytes(dtype))
+        # Names and labels need not survive JSON to be used in this process.
+        labels = {
+            field.name: getattr(self, field.name)
+            for field in fields(self)
+            if field.name in ("client", "classes")
+        }
+        return replace(received, **labels)
