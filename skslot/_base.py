@@ -5,7 +5,13 @@ import warnings
 import numpy as np
 from sklearn.utils.validation import check_array, validate_data
 
-from ._clients import REMEDY, ClientGroups, assert_finite_by_client, split_client_column
+from ._clients import (
+    REMEDY,
+    ClientGroups,
+    assert_finite_by_client,
+    is_single_id,
+    split_client_column,
+)
 
 # One memory layout for all, so that results do not depend on that of X, to the last
 # bit. Whether X is finite is checked when it is known whose rows are not.
@@ -24,8 +30,11 @@ class ClientAwareMixin:
     is fitted, overrides ``_groups_without_ids``.
     """
 
-    def _read_rows(self, X, client_ids, *, reset, y=None):
-        """Features and the rows of each client, checked."""
+    def _read_rows(self, X, client_ids, *, reset, adding=False, y=None):
+        """Features and the rows of each client, checked.
+
+        ``reset`` forgets earlier rows, ``adding`` is for rows to learn from either way.
+        """
         if self.client_column is None:
             X = validate_data(self, X, reset=reset, **FEATURES)
         else:
@@ -35,9 +44,9 @@ class ClientAwareMixin:
                 self._client_position = position
         if client_ids is not None:
             groups = ClientGroups.from_ids(client_ids, len(X))
-        elif reset:
+        elif reset or adding:
             groups = ClientGroups.single(None, len(X))
-            if y is not None:
+            if reset and y is not None:
                 warnings.warn(
                     "fitted without client_ids: y was not taken as ids, all rows are "
                     f"one client. {REMEDY}",
@@ -47,6 +56,15 @@ class ClientAwareMixin:
             groups = self._groups_without_ids(len(X))
         assert_finite_by_client(X, groups, self)
         return X, groups
+
+    def _refuse_one_id_for_all(self, client_ids):
+        """In ``fit`` a single id is most likely the name of a column."""
+        if client_ids is not None and is_single_id(client_ids):
+            raise ValueError(
+                f"client_ids={client_ids!r} is one id for all rows, which tells fit "
+                "nothing. Pass one id per row; if it is the name of a column of X, set "
+                "client_column instead."
+            )
 
     def _read_client_column(self, X, client_ids):
         """Features without ids, the ids that were among them, and their position."""

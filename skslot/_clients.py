@@ -10,14 +10,16 @@ REMEDY = (
     "Pass client_ids=... with one id per row. Inside a Pipeline switch metadata "
     "routing on with sklearn.set_config(enable_metadata_routing=True) and pass "
     "client_ids to fit, predict and score. A search with scoring='accuracy' or "
-    "make_scorer(...) does not hand ids on: leave scoring=None, or keep the ids as a "
-    "column of X and set client_column=..., which works with every scorer."
+    "make_scorer(...) does not hand ids on: use scoring=None or "
+    "skslot.metrics.make_client_scorer(), and predict with "
+    "search.best_estimator_.predict(X, client_ids=...). Or keep the ids as a column of "
+    "X and set client_column=..., which works with every scorer."
 )
 
 
 def check_client_ids(client_ids, n_samples):
     """One id per row as a 1-D array; a scalar is repeated."""
-    if _is_scalar(client_ids):
+    if is_single_id(client_ids):
         ids = np.empty(n_samples, dtype=object)
         ids[:] = client_ids
     elif hasattr(client_ids, "dtype") or hasattr(client_ids, "__array__"):
@@ -192,7 +194,8 @@ def _plain(client):
     return client.item() if isinstance(client, numpy_types) else client
 
 
-def _is_scalar(value):
+def is_single_id(value):
+    """Whether this is one id rather than many."""
     is_one_value = isinstance(value, str | bytes) or not isinstance(value, Iterable)
     return is_one_value or getattr(value, "ndim", 1) == 0
 

@@ -3,9 +3,12 @@
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from skslot import FederatedOTAligner
+import skslot
+from skslot import FedCGSClassifier, FederatedOTAligner, FedPFTClassifier
 
 ESTIMATORS = [
+    FedCGSClassifier(),
+    FedPFTClassifier(),
     FederatedOTAligner(),
     FederatedOTAligner(tau=0),
     FederatedOTAligner(tau=1, shrinkage="oas", weights="uniform"),
@@ -19,3 +22,9 @@ ESTIMATORS = [
 @parametrize_with_checks(ESTIMATORS)
 def test_estimator_passes_the_checks_of_scikit_learn(estimator, check):
     check(estimator)
+
+
+def test_every_public_estimator_is_checked():
+    public = {getattr(skslot, name) for name in skslot.__all__}
+    estimators = {item for item in public if hasattr(item, "get_params")}
+    assert estimators == {type(estimator) for estimator in ESTIMATORS}

@@ -20,7 +20,6 @@ from .._clients import (
     check_client_ids,
     insert_client_column,
     order_clients,
-    shorten,
 )
 from ..geometry._barycenter import SOLVERS
 from ..statistics import FeatureMoments
@@ -82,7 +81,8 @@ class FederatedOTAligner(
     Attributes
     ----------
     clients_ : ndarray of shape (n_clients,)
-        Client ids, sorted where they can be; ``[None]`` when fitted without ids.
+        Client ids, sorted where they can be, then those from :meth:`add_client`;
+        ``[None]`` when fitted without ids.
     weights_ : ndarray of shape (n_clients,)
         Weight of each client in the reference; 0 for those from :meth:`add_client`.
     means_ : ndarray of shape (n_clients, n_features)
@@ -214,6 +214,7 @@ class FederatedOTAligner(
         self : FederatedOTAligner
             The fitted aligner.
         """
+        self._refuse_one_id_for_all(client_ids)
         X, groups = self._read_rows(X, client_ids, y=y, reset=True)
         cached = check_memory(self.memory).cache(align_rows, ignore=["n_jobs"])
         self._moments, self._alignment = cached(
@@ -245,8 +246,13 @@ class FederatedOTAligner(
             The aligner with the rows added.
         """
         first = not self.__sklearn_is_fitted__()
-        X, groups = self._read_rows(X, client_ids, y=y, reset=first)
+        X, groups = self._read_rows(X, client_ids, y=y, reset=first, adding=True)
         moments = {} if first else dict(self._moments)
+        if moments and (None in groups.clients) != (None in moments):
+            raise ValueError(
+                "either all rows come with a client or none: rows were fitted "
+                f"{'without' if None in moments else 'with'} client_ids before."
+            )
         for client, rows in zip(groups.clients, groups.rows, strict=True):
             added = FeatureMoments.from_rows(X[rows])
             moments[client] = moments[client] + added if client in moments else added
@@ -294,6 +300,11 @@ class FederatedOTAligner(
         """
         check_is_fitted(self)
         check_client_ids([client], n_samples=1)
+        if None in self._moments:
+            raise ValueError(
+                "the aligner was fitted without client_ids, so it has one nameless "
+                "client; fit it with ids before others join."
+            )
         if client in self._moments:
             raise ValueError(
                 f"client {client!r} is known already; use partial_fit to add rows."
@@ -317,8 +328,8 @@ class FederatedOTAligner(
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows of the client.
+        X : array-like of shape (n_samples, n_features) or FeatureMoments
+            Rows of the client, or their moments when they do not fit in memory.
         client : object, default=None
             Its name, for error messages.
 
@@ -328,8 +339,11 @@ class FederatedOTAligner(
             The message to the server.
         """
         self._validate_params()
-        moments = FeatureMoments.from_rows(self._read_client(X, client))
-        return summarize(moments, self.shrinkage, client)
+        if not isinstance(X, FeatureMoments):
+            X = FeatureMoments.from_rows(self._read_client(X, client))
+        statistics = summarize(X, self.shrinkage, client)
+        self._warn_about_degenerate([statistics])
+        return statistics
 
     def server_aggregate(self, statistics):
         """Server step: the reference of all clients.
@@ -396,8 +410,9 @@ class FederatedOTAligner(
             Aligned features, in the precision of X.
         """
         check_is_fitted(self)
+        self._validate_params()  # tau may have been set since
         rows, groups = self._read_rows(X, client_ids, reset=False)
-        aligned = self._apply(TransportMap._move, rows, groups)
+        aligned = self._client_maps().move(rows, groups)
         if self.client_column is None or not self.keep_client_column:
             return aligned
         return insert_client_column(aligned, X, self.client_column)
@@ -416,7 +431,7 @@ class FederatedOTAligner(
         Returns
         -------
         X_original : ndarray of shape (n_samples, n_features)
-            Features before alignment.
+            Features before alignment, without the client column.
         """
         check_is_fitted(self)
         if self.client_column is not None and self.keep_client_column:
@@ -434,13 +449,7 @@ class FederatedOTAligner(
             else ClientGroups.from_ids(client_ids, len(X))
         )
         assert_finite_by_client(X, groups, self)
-        unknown = self._unknown_among(groups)
-        if unknown and self.unknown_client == "adapt":
-            raise ValueError(
-                f"client {shorten(unknown)} was not seen in fit, and maps estimated "
-                "in transform are not kept. Call add_client(X, client) before it."
-            )
-        return self._apply(TransportMap._move_back, X, groups)
+        return self._client_maps().move_back(X, groups)
 
     def get_feature_names_out(self, input_features=None):
         """Names of the output columns.
@@ -484,42 +493,3 @@ class FederatedOTAligner(
                 f"each with a map of its own. {REMEDY}"
             )
         return ClientGroups.single(next(iter(self._moments)), n_samples)
-
-    def _unknown_among(self, groups):
-        return [client for client in groups.clients if client not in self._moments]
-
-    def _apply(self, move, X, groups):
-        """Move the rows of each client by its map."""
-        maps = self._maps_for(X, groups)
-        if len(maps) == 1:
-            return move(maps[0], X)
-        moved = np.empty_like(X, order="C")
-        for client_map, rows in zip(maps, groups.rows, strict=True):
-            moved[rows] = move(client_map, X[rows])
-        return moved
-
-    def _maps_for(self, X, groups):
-        alignment = self._aligned()
-        unknown = self._unknown_among(groups)
-        if unknown and self.unknown_client == "error":
-            known = list(self._moments)
-            raise ValueError(
-                f"client {shorten(unknown)} was not seen in fit, which saw "
-                f"{'no client_ids' if known == [None] else shorten(known)}. Fit with "
-                "its rows, call add_client(X, client), or set unknown_client to "
-                "'identity' or 'adapt'."
-            )
-        adapted = {}
-        if unknown and self.unknown_client == "adapt":
-            for client, rows in zip(groups.clients, groups.rows, strict=True):
-                if client in unknown:
-                    adapted[client] = self.client_update(X[rows], client)
-            self._warn_about_degenerate(adapted.values())
-        return [
-            alignment.map_of(client, self.tau)
-            if client in self._moments
-            else self.client_map(adapted[client], alignment.reference)
-            if client in adapted
-            else TransportMap.identity(X.shape[1])
-            for client in groups.clients
-        ]

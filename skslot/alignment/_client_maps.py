@@ -1,6 +1,5 @@
 """Moving rows of many clients, known or not."""
 
-import warnings
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,7 +7,6 @@ import numpy as np
 from .._clients import shorten
 from ..exchange import AlignmentReference
 from ._maps import TransportMap
-from ._steps import degeneracy_notes
 
 
 @dataclass(frozen=True)
@@ -23,19 +21,36 @@ class ClientMaps:
     reference: AlignmentReference
     aligner: object
 
+    def unknown_among(self, groups):
+        """Clients without a map."""
+        return [client for client in groups.clients if client not in self.maps]
+
     def move(self, X, groups, move=TransportMap._move):
         """Move the rows of each client by its map."""
         maps = self._choose(X, groups)
         if len(maps) == 1:
             return move(maps[0], X)
-        moved = np.empty_like(X)
+        moved = np.empty_like(X, order="C")
         for client_map, rows in zip(maps, groups.rows, strict=True):
-            moved[rows] = move(client_map, X[rows])
+            if isinstance(rows, slice):  # a view, to be written to without a copy
+                move(client_map, X[rows], out=moved[rows])
+            else:
+                moved[rows] = move(client_map, X[rows])
         return moved
+
+    def move_back(self, X, groups):
+        """Undo :meth:`move`."""
+        unknown = self.unknown_among(groups)
+        if unknown and self.aligner.unknown_client == "adapt":
+            raise ValueError(
+                f"client {shorten(unknown)} was not seen in fit, and maps estimated "
+                "in transform are not kept. Call add_client(X, client) before it."
+            )
+        return self.move(X, groups, TransportMap._move_back)
 
     def _choose(self, X, groups):
         policy = self.aligner.unknown_client
-        unknown = [client for client in groups.clients if client not in self.maps]
+        unknown = self.unknown_among(groups)
         if unknown and policy == "error":
             known = list(self.maps)
             raise ValueError(
@@ -55,6 +70,4 @@ class ClientMaps:
 
     def _adapted(self, X, client):
         statistics = self.aligner.client_update(X, client)
-        for note in degeneracy_notes([statistics], self.aligner.shrinkage):
-            warnings.warn(note, stacklevel=5)
         return self.aligner.client_map(statistics, self.reference)

@@ -11,6 +11,7 @@ from .._clients import clients_array
 from ..exchange import AlignmentReference
 from ..geometry import BarycenterResult
 from ..statistics import FeatureMoments
+from ._client_maps import ClientMaps
 from ._maps import TransportMap
 from ._steps import aggregate, degeneracy_notes, map_matrix, summarize
 
@@ -86,6 +87,11 @@ class FittedAlignmentMixin:
             self._warn_about(self._alignment)
         return self._alignment
 
+    def _client_maps(self):
+        alignment = self._aligned()
+        maps = {client: alignment.map_of(client, self.tau) for client in self._moments}
+        return ClientMaps(maps, alignment.reference, self)
+
     def _warn_about(self, alignment):
         self._warn_about_degenerate(alignment.statistics.values())
         self._warn_about_convergence(alignment.reference)
@@ -97,7 +103,7 @@ class FittedAlignmentMixin:
     def _warn_about_convergence(self, reference):
         converged = reference.residual <= self.tol
         result = BarycenterResult(reference.n_iter, reference.residual, converged)
-        result.warn_unless_converged(self.tol, stacklevel=5)
+        result._warn_unless_converged(self.tol, stacklevel=5)
 
     def __sklearn_is_fitted__(self):
         return hasattr(self, "_moments")
@@ -121,8 +127,7 @@ class FittedAlignmentMixin:
     @property
     def maps_(self):
         """Map of each client."""
-        alignment = self._aligned()
-        return [alignment.map_of(client, self.tau) for client in self._moments]
+        return list(self._client_maps().maps.values())
 
     @property
     def weights_(self):

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg import cho_factor, cho_solve, get_blas_funcs
 from sklearn.utils.validation import check_array
 
 from ..geometry import displacement_map
@@ -83,14 +83,17 @@ class TransportMap:
         """
         return self._move(self._check(X))
 
-    def _move(self, X):
-        """Align rows that were checked before."""
+    def _move(self, X, out=None):
+        """Align rows that were checked before, into ``out`` if it is given."""
         if self.tau == 0:
-            return X.copy()
-        matrix, offset = self.affine
-        moved = X @ matrix.astype(X.dtype, copy=False)  # the matrix is symmetric
-        moved += offset.astype(X.dtype, copy=False)
-        return moved
+            return np.positive(X, out=out, order="C")
+        matrix, offset = (part.astype(X.dtype, copy=False) for part in self.affine)
+        out = np.empty_like(X, order="C") if out is None else out
+        out[:] = offset
+        # out += X @ matrix in a single call, transposed because BLAS counts by columns
+        gemm = get_blas_funcs("gemm", dtype=X.dtype)
+        gemm(1.0, matrix.T, X.T, beta=1.0, c=out.T, overwrite_c=True)
+        return out
 
     def inverse_transform(self, X):
         """Move aligned rows back to where they came from.
@@ -107,13 +110,14 @@ class TransportMap:
         """
         return self._move_back(self._check(X))
 
-    def _move_back(self, X):
+    def _move_back(self, X, out=None):
         """Undo ``_move``, for rows that were checked before."""
         if self.tau == 0:
-            return X.copy()
+            return np.positive(X, out=out, order="C")
         matrix, offset = self.affine
-        original = cho_solve(cho_factor(matrix), (X - offset).T).T
-        return np.ascontiguousarray(original, dtype=X.dtype)
+        out = np.empty_like(X, order="C") if out is None else out
+        out[:] = cho_solve(cho_factor(matrix), (X - offset).T).T
+        return out
 
     def _check(self, X):
         X = check_array(X, dtype=(np.float64, np.float32), order="C")

@@ -101,13 +101,13 @@ def degeneracy_notes(statistics, shrinkage):
     notes = []
     if constant:
         notes.append(
-            f"The rows of client {_named(constant)} do not vary (a single row, or "
+            f"The rows of {_named(constant)} do not vary (a single row, or "
             "constant features): their covariance is left out of the reference and "
             "their map only translates."
         )
     if floored:
         notes.append(
-            f"The covariance of client {_named(floored)} is singular or nearly so (few "
+            f"The covariance of {_named(floored)} is singular or nearly so (few "
             "rows, or constant or repeated features): its shrinkage was raised to "
             f"{SHRINKAGE_FLOOR:g}. The map may magnify directions in which these rows "
             "do not vary; give a larger shrinkage, such as 0.1, or more rows."
@@ -118,13 +118,15 @@ def degeneracy_notes(statistics, shrinkage):
 def floored_coefficient(sample, coefficient):
     """Shrinkage that leaves no eigenvalue below the floor, raised if it must be."""
     mean_eigenvalue = np.trace(sample) / len(sample)
+    if not mean_eigenvalue > 0:  # constant rows, which no shrinkage can help
+        return coefficient
     excess = shrink(sample, coefficient)
     # just below the floor, so that a coefficient at the floor passes
     excess[np.diag_indices_from(excess)] -= 0.99 * SHRINKAGE_FLOOR * mean_eigenvalue
     try:
         cholesky(excess)
     except LinAlgError:
-        least = eigh(sample)[0][0] / mean_eigenvalue if mean_eigenvalue > 0 else 0.0
+        least = eigh(sample)[0][0] / mean_eigenvalue
         if least > -ROUNDING:  # zero but for rounding
             return SHRINKAGE_FLOOR
         return (SHRINKAGE_FLOOR - least) / (1.0 - least)
@@ -132,7 +134,9 @@ def floored_coefficient(sample, coefficient):
 
 
 def _named(clients):
-    return shorten(clients) if len(clients) > 1 else repr(clients[0])
+    if clients == [None]:
+        return "this client"
+    return f"client {shorten(clients) if len(clients) > 1 else repr(clients[0])}"
 
 
 class _Covariances:

@@ -1,7 +1,8 @@
 """One-shot federated classifiers."""
 
 from ._base import Communication
+from ._fedavg import FedAvgClassifier
 from ._fedcgs import FedCGSClassifier
 from ._fedpft import FedPFTClassifier
 
-__all__ = ["Communication", "FedCGSClassifier", "FedPFTClassifier"]
+__all__ = ["Communication", "FedAvgClassifier", "FedCGSClassifier", "FedPFTClassifier"]

@@ -12,7 +12,8 @@ from ..alignment._steps import degeneracy_notes, mend_rounding, summarize
 class AlignedClassifierMixin:
     """For classifiers with an ``aligner`` parameter, whose messages hold enough for it.
 
-    The messages have a ``client_statistics()`` method. ``_align_messages`` gives the
+    The messages, of ``_message_type``, have a ``client_statistics()`` method.
+    ``_align_messages`` gives the
     map of each client, and afterwards rows to predict are moved by it.
     """
 
@@ -26,6 +27,14 @@ class AlignedClassifierMixin:
         messages = list(messages)
         if not messages:
             raise ValueError("messages is empty: there is no client to learn from.")
+        expected = self._message_type
+        for message in messages:
+            if not isinstance(message, expected):
+                raise TypeError(
+                    f"messages must be {expected.__name__}, got a "
+                    f"{type(message).__name__}; bytes are read by "
+                    f"{expected.__name__}.from_bytes."
+                )
         widths = {message.client: message.n_features for message in messages}
         if len(set(widths.values())) > 1:
             raise ValueError(
@@ -38,6 +47,11 @@ class AlignedClassifierMixin:
             raise ValueError(
                 f"more than one message came from client {shorten(twice)}; give each "
                 "client a name of its own in client_update(..., client=...)."
+            )
+        if len({isinstance(c, str) for m in messages for c in m.classes}) > 1:
+            raise ValueError(
+                "some clients sent labels as text, others as numbers: "
+                f"{ {m.client: m.classes for m in messages} }."
             )
         return messages
 

@@ -181,17 +181,22 @@ class OneShotClassifier(ClientAwareMixin, ClassifierMixin, BaseEstimator):
         return accuracy_score(y, predicted, sample_weight=sample_weight)
 
     def _read_training_rows(self, X, y, client_ids):
+        X, groups = self._read_rows(X, client_ids, reset=True)
+        y = self._check_labels(y, X)
+        check_classification_targets(y)
+        return X, y, groups
+
+    def _check_labels(self, y, X):
+        """One label per row of X, as a 1-D array."""
         if y is None:
             raise ValueError(
                 f"{type(self).__name__} requires y to be passed, but the target y is "
                 "None."
             )
-        X, groups = self._read_rows(X, client_ids, reset=True)
         y = column_or_1d(y, warn=True)
         assert_all_finite(y, input_name="y")
-        check_classification_targets(y)
         check_consistent_length(X, y)
-        return X, y, groups
+        return y
 
     def _client_messages(self, X, y, groups):
         """Messages of all clients, in their order, with progress if asked for."""
@@ -215,9 +220,10 @@ class OneShotClassifier(ClientAwareMixin, ClassifierMixin, BaseEstimator):
         """Checked arrays of one client; labels outside of ``classes`` are refused."""
         self._validate_params()
         X = self._read_client(X, client)
-        y = column_or_1d(y)
-        check_consistent_length(X, y)
-        classes = np.unique(y) if classes is None else np.asarray(classes)
+        y = self._check_labels(y, X)
+        classes = np.unique(y) if classes is None else column_or_1d(classes)
+        if len(np.unique(classes)) < len(classes):
+            raise ValueError("classes must name each label once; pass np.unique(y).")
         strangers = np.setdiff1d(y, classes)
         if len(strangers):
             raise ValueError(

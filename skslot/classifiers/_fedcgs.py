@@ -1,9 +1,9 @@
 """FedCGS: a Gaussian classifier from one round of class statistics."""
 
-from copy import copy
 from numbers import Integral, Real
 
 import numpy as np
+from sklearn.base import clone
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
 from ..exchange import ClassStatistics, LinearModel
@@ -32,7 +32,8 @@ class FedCGSClassifier(AlignedClassifierMixin, OneShotClassifier):
     ridge : "auto" or float, default="auto"
         What keeps the covariance invertible. "auto" shrinks it towards a multiple of
         the identity by the oracle-approximating coefficient [2]_ for its number of
-        rows, at least 1e-6. A number is added to the diagonal as it is.
+        rows, and adds 1e-6 of the mean variance of a feature to the diagonal (more if
+        float16 messages call for it). A number is added to the diagonal as it is.
     priors : {"empirical", "uniform"} or array-like of shape (n_classes,), \
 default="empirical"
         Class probabilities: as in the data of all clients, equal, or given in the order
@@ -96,6 +97,8 @@ default="empirical"
     >>> classifier.communication_["fax"]
     Communication(up=..., down=...)
     """
+
+    _message_type = ClassStatistics
 
     _parameter_constraints: dict = {
         "covariance": [StrOptions({"total", "within"})],
@@ -185,9 +188,7 @@ default="empirical"
             )
         ]
         pooled = pool_statistics(aligned)
-        covariance = regularize(
-            pooled.covariance(self.covariance), pooled.counts.sum(), self.ridge
-        )
+        covariance = regularize(pooled, self.covariance, self.ridge)
         self.classes_ = pooled.classes
         self.priors_ = self._class_priors(pooled.counts)
         self.coef_, self.intercept_ = gaussian_head(
@@ -220,9 +221,15 @@ default="empirical"
             A fitted classifier without ``aligner``.
         """
         model = self._model_for(client)
-        classifier = copy(self).set_params(aligner=None, client_column=None)
+        # nothing of other clients goes along: no map, no reference
+        classifier = clone(self).set_params(aligner=None, client_column=None)
+        classifier.classes_, classifier.priors_ = self.classes_, self.priors_
         classifier.coef_, classifier.intercept_ = model.coef, model.intercept
         classifier.n_features_in_ = model.coef.shape[1]
+        names = getattr(self, "feature_names_in_", None)
+        if names is not None:
+            ids = [] if self.client_column is None else self._client_position
+            classifier.feature_names_in_ = np.delete(names, ids)
         return classifier
 
     def _model_for(self, client):

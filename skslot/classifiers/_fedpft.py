@@ -43,7 +43,7 @@ class FedPFTClassifier(AlignedClassifierMixin, OneShotClassifier):
     ----------
     n_components : int, default=1
         Components of each mixture. One has a closed form; more are fitted by
-        expectation maximisation. A class with fewer rows gets as many as it has rows.
+        expectation maximisation, at most one per distinct row of the class.
     covariance_type : {"spherical", "diag", "full"}, default="spherical"
         Shape of the components. Per class a client sends K (m + 2), K (2 m + 1) or
         K (m + m (m + 1) / 2 + 1) numbers, with K components and m features.
@@ -110,6 +110,8 @@ class FedPFTClassifier(AlignedClassifierMixin, OneShotClassifier):
     >>> classifier.score(data.data, data.target) > 0.85
     True
     """
+
+    _message_type = ClassMixtures
 
     _parameter_constraints: dict = {
         "n_components": [Interval(Integral, 1, None, closed="left")],
@@ -225,13 +227,15 @@ class FedPFTClassifier(AlignedClassifierMixin, OneShotClassifier):
             labels += drawn_labels
         self._say(f"training on {len(labels)} rows drawn")
         self.estimator_ = self._make_estimator(len(set(labels)))
-        self.estimator_.fit(np.vstack(rows), labels)
+        self.estimator_.fit(np.vstack(rows), np.array(labels))
         self.classes_ = self.estimator_.classes_
         n_features = messages[0].n_features
         self.n_features_in_ = n_features + (self.client_column is not None)
-        down = self._download_size()
         self.communication_ = {
-            name: Communication(len(message.to_bytes(self.wire_dtype)), down)
+            name: Communication(
+                up=len(message.to_bytes(self.wire_dtype)),
+                down=self._download_size(message.client),
+            )
             for name, message in zip(names_of(messages), messages, strict=True)
         }
         return self
@@ -345,14 +349,18 @@ class FedPFTClassifier(AlignedClassifierMixin, OneShotClassifier):
         if self.estimator is None:
             return LogisticRegression(max_iter=1000)
         estimator = clone(self.estimator)
-        if estimator.get_params().get("random_state", 0) is None:
-            estimator.set_params(random_state=self._seed())
-        return estimator
+        unset = {
+            name: self._seed()
+            for name, value in estimator.get_params().items()
+            if name.split("__")[-1] == "random_state" and value is None
+        }
+        return estimator.set_params(**unset)
 
-    def _download_size(self):
+    def _download_size(self, client):
+        """Bytes of a linear classifier with the map folded in, or of the pickle."""
         coef = getattr(self.estimator_, "coef_", None)
         if coef is None:
-            return len(pickle.dumps(self.estimator_))
+            return len(pickle.dumps(self.client_classifier(client)))
         intercept = np.atleast_1d(self.estimator_.intercept_)
         model = LinearModel(self.classes_.tolist(), coef, intercept)
         return len(model.to_bytes(self.wire_dtype))

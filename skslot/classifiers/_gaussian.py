@@ -5,12 +5,15 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import LinAlgError, cho_solve
 
-from ..geometry._linalg import cholesky
+from ..geometry._linalg import cholesky, eigh
 from ..statistics._shrinkage import shrink, shrinkage_coefficient
 
-# What oracle-approximating shrinkage may round down to when there are many rows; keeps
-# a constant feature from making the covariance singular.
-LEAST_SHRINKAGE = 1e-6
+# Added to the diagonal by ridge="auto", in units of the mean variance of a feature:
+# keeps constant features and classes of one row from making the covariance singular.
+LEAST_RIDGE = 1e-6
+
+# A feature of which less than this share is not a linear combination of others.
+COLLINEAR = 1e-12
 
 
 @dataclass(frozen=True)
@@ -61,29 +64,52 @@ def pool_statistics(messages):
     return PooledStatistics(classes, counts, sums / counts[:, None], scatter)
 
 
-def regularize(covariance, n_samples, ridge):
-    """Add ``ridge`` to the diagonal, or shrink as the number of rows demands."""
+def regularize(pooled, kind, ridge):
+    """Covariance with ``ridge`` on its diagonal, or what "auto" stands for."""
+    covariance = pooled.covariance(kind)
     if ridge == "auto":
+        n_samples = pooled.counts.sum()
         coefficient = shrinkage_coefficient("oas", covariance, n_samples, None)
-        return shrink(covariance, max(coefficient, LEAST_SHRINKAGE))
-    regularized = covariance.copy()
-    regularized[np.diag_indices_from(regularized)] += ridge
-    return regularized
+        covariance = shrink(covariance, coefficient)
+        ridge = LEAST_RIDGE * np.trace(pooled.covariance("total")) / len(covariance)
+        if not _is_positive_definite(_add_ridge(covariance, ridge)):
+            # rounding, mostly of float16 messages: lift eigenvalues above the noise
+            ridge -= 2 * eigh(covariance)[0][0]
+    return _add_ridge(covariance, ridge)
 
 
 def gaussian_head(means, covariance, log_priors):
     """Weights and intercepts of the classifier with Gaussian classes."""
-    if not covariance.any():  # rows do not vary: only priors can tell classes apart
+    rounding = 8 * np.finfo(np.float64).eps * np.abs(means).max(axis=0)
+    if np.all(np.diag(covariance) <= rounding**2):
+        # rows do not vary: only priors can tell classes apart
         return np.zeros_like(means), log_priors.copy()
     try:
         factor = cholesky(covariance)
     except LinAlgError:
+        factor = np.zeros_like(covariance)
+    if np.any(np.diag(factor) ** 2 <= COLLINEAR * np.diag(covariance)):
         raise ValueError(
             "the pooled covariance is singular, so ridge=0 or a tiny ridge cannot "
             "invert it; use ridge='auto' or a larger number."
-        ) from None
-    coef = cho_solve((factor, True), means.T).T
-    return coef, log_priors - 0.5 * np.sum(coef * means, axis=1)
+        )
+    # Scores from the centre of the classes: a term that all classes share cancels,
+    # which float32 features far from the origin would drown in.
+    centre = means.mean(axis=0)
+    coef = cho_solve((factor, True), (means - centre).T).T
+    return coef, log_priors - 0.5 * np.sum(coef * (means + centre), axis=1)
+
+
+def _add_ridge(covariance, ridge):
+    return covariance + ridge * np.eye(len(covariance))
+
+
+def _is_positive_definite(matrix):
+    try:
+        cholesky(matrix)
+    except LinAlgError:
+        return False
+    return True
 
 
 def _held(message):

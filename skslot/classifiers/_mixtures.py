@@ -14,20 +14,25 @@ COVARIANCE_TYPES = ("spherical", "diag", "full")
 
 def fit_mixture(X, n_components, covariance_type, reg_covar, seed):
     """Weights, means and flat covariances of a mixture for the rows of one class."""
-    n_components = min(n_components, len(X))
+    if n_components > 1:
+        n_components = min(n_components, len(np.unique(X, axis=0)))
     if n_components == 1:
         mean, covariance = single_gaussian(X, covariance_type)
         return np.ones(1), mean[None], covariance[None]
+    centre = X.mean(axis=0, dtype=np.float64)  # GaussianMixture cancels far from zero
     mixture = GaussianMixture(
         n_components,
         covariance_type=covariance_type,
         reg_covar=reg_covar,
         random_state=seed,
-    ).fit(X)
-    covariances = mixture.covariances_
+    ).fit(X - centre)
+    # reg_covar is taken out again: it is added, once, where rows are drawn
     if covariance_type == "full":
+        covariances = mixture.covariances_ - reg_covar * np.eye(len(centre))
         covariances = np.array([pack_triangle(c) for c in covariances])
-    return mixture.weights_, mixture.means_, covariances.reshape(n_components, -1)
+    else:
+        covariances = (mixture.covariances_ - reg_covar).reshape(n_components, -1)
+    return mixture.weights_, mixture.means_ + centre, covariances
 
 
 def single_gaussian(X, covariance_type):

@@ -71,6 +71,9 @@ class Message:
                 f"expected a message of kind {cls.kind!r}, got {header.get('kind')!r}."
             )
         values = {**header, **arrays}
+        missing = [field.name for field in fields(cls) if field.name not in values]
+        if missing:
+            raise ValueError(f"this message of kind {cls.kind!r} lacks {missing}.")
         return cls(**{field.name: values[field.name] for field in fields(cls)})
 
     def as_received(self, dtype):

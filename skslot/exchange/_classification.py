@@ -290,6 +290,11 @@ class ClassMixtures(Message):
         statistics : ClientStatistics
             Statistics of all rows, whatever their class.
         """
+        if not self.shrinkage.size:
+            raise ValueError(
+                f"client {self.client!r} sent no covariance for alignment; its "
+                "classifier needs the aligner too."
+            )
         n_samples = int(self.counts.sum())
         mean = self.counts @ self.class_means / n_samples
         shrinkage = float(self.shrinkage[0])

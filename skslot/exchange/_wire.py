@@ -33,9 +33,14 @@ def decode(data):
         tensors = load(data)
         length = int.from_bytes(data[:8], "little")
         header = json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["skslot"])
+        version, scales = header["format"], header["scales"]
     except (SafetensorError, ValueError, KeyError, TypeError) as error:
         raise ValueError(f"these bytes are not a skslot message: {error}") from error
-    scales = header.get("scales", {})
+    if version != FORMAT:
+        raise ValueError(
+            f"this message has format {version!r}, but this version of skslot reads "
+            f"format {FORMAT!r}; all sites need the same version."
+        )
     arrays = {
         name: np.ldexp(tensor.astype(np.float64), scales.get(name, 0))
         if tensor.dtype.kind == "f"

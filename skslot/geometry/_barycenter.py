@@ -51,7 +51,7 @@ class BarycenterResult:
     residual: float
     converged: bool
 
-    def warn_unless_converged(self, tol, stacklevel=3):
+    def _warn_unless_converged(self, tol, stacklevel=3):
         """Emit scikit-learn's ConvergenceWarning when the tolerance was missed."""
         if not self.converged:
             warnings.warn(
@@ -134,7 +134,7 @@ def bures_barycenter(
     2
     """
     barycenter, result = solve_barycenter(covariances, weights, tol, max_iter, solver)
-    result.warn_unless_converged(tol)
+    result._warn_unless_converged(tol)
     return barycenter, result
 
 
@@ -206,7 +206,7 @@ def _weighted_mean(covariances, weights):
 def _factor_of_mean(mean, scale, covariances):
     """Cholesky factor of the starting point, or the reason why there is none."""
     try:
-        if not scale > 0:
+        if not 0 < scale < np.inf:
             raise LinAlgError
         return cholesky(mean / scale)
     except LinAlgError:

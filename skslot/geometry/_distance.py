@@ -84,15 +84,15 @@ def gaussian_wasserstein(first_mean, first_covariance, second_mean, second_covar
     >>> gaussian_wasserstein([0, 0], np.eye(2), [3, 0], np.diag([1, 25]))
     5.0
     """
-    difference = np.subtract(first_mean, second_mean, dtype=np.float64)
     between_covariances = bures_distance(first_covariance, second_covariance)
-    if difference.shape != (len(first_covariance),):
-        raise ValueError(
-            f"the means differ by an array of shape {difference.shape}, but the "
-            f"covariances have {len(first_covariance)} features."
-        )
-    if not np.isfinite(difference).all():
-        raise ValueError("a mean contains NaN or infinity.")
+    means = [np.asarray(mean, dtype=np.float64) for mean in (first_mean, second_mean)]
+    for name, mean in zip(("first_mean", "second_mean"), means, strict=True):
+        if mean.shape != (len(first_covariance),) or not np.isfinite(mean).all():
+            raise ValueError(
+                f"{name} must be {len(first_covariance)} finite numbers, like the "
+                f"covariances; got shape {mean.shape}."
+            )
+    difference = means[0] - means[1]
     return float(np.hypot(np.linalg.norm(difference), between_covariances))
 
 

@@ -52,17 +52,23 @@ def transport_matrix(source, target):
     """
     source = check_covariance(source, "source")
     target = check_covariance(target, "target", n_features=len(source))
+    # In units of their own, so that no scale under- or overflows.
+    source_unit, target_unit = np.trace(source), np.trace(target)
+    if target_unit == 0:
+        return np.zeros_like(source)
     try:
-        factor = cholesky(source)
+        factor = cholesky(source / source_unit if source_unit > 0 else source)
     except LinAlgError:
         raise ValueError(
             "source is not positive definite, so no map leaves it; shrink it first, "
             "for example with FeatureMoments.covariance(shrinkage=...)."
         ) from None
-    eigenvalues, vectors = eigh(congruence(target, factor), overwrite=True)
+    product = congruence(target / target_unit, factor)
+    eigenvalues, vectors = eigh(product, overwrite=True)
     check_eigenvalues(eigenvalues, "target")
     vectors *= np.maximum(eigenvalues, 0.0) ** 0.25
-    return gram(solve_left_transposed(factor, vectors))
+    unit = np.sqrt(target_unit) / np.sqrt(source_unit)
+    return unit * gram(solve_left_transposed(factor, vectors))
 
 
 def displacement_map(mean, matrix, target_mean, tau):
@@ -106,5 +112,5 @@ def displacement_map(mean, matrix, target_mean, tau):
     matrix = np.asarray(matrix, dtype=np.float64)
     offset = tau * (np.asarray(target_mean) - matrix @ np.asarray(mean))
     matrix_tau = tau * matrix
-    matrix_tau[np.diag_indices_from(matrix_tau)] += 1.0 - tau
+    matrix_tau.flat[:: len(matrix_tau) + 1] += 1.0 - tau
     return matrix_tau, offset

@@ -1,5 +1,13 @@
-"""Splitting data the way federated data is split."""
+"""Splitting and searching the way federated data asks for."""
 
 from ._label_shift import ClassTable, class_table, dirichlet_label_shift
+from ._splitters import CellHoldoutKFold, LeaveOneClientOut, StratifiedClientKFold
 
-__all__ = ["ClassTable", "class_table", "dirichlet_label_shift"]
+__all__ = [
+    "CellHoldoutKFold",
+    "ClassTable",
+    "LeaveOneClientOut",
+    "StratifiedClientKFold",
+    "class_table",
+    "dirichlet_label_shift",
+]

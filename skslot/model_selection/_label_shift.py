@@ -176,11 +176,11 @@ class ClassTable:
         names = [str(client) for client in self.clients]
         heads = [*(str(label) for label in self.classes), "rows"]
         left = max(5, *map(len, names))
-        widths = [max(5, len(head) + 2) for head in heads]
         lines = [" " * left, *(f"{name:<{left}}" for name in names)]
         table = np.column_stack([self.counts, self.counts.sum(axis=1)])
-        for head, width, column in zip(heads, widths, table.T, strict=True):
+        for head, column in zip(heads, table.T, strict=True):
             cells = [head, *(str(count) if count else "." for count in column)]
+            width = max(5, 2 + max(map(len, cells)))
             lines = [
                 line + f"{cell:>{width}}"
                 for line, cell in zip(lines, cells, strict=True)

@@ -21,6 +21,7 @@ from skslot import FederatedOTAligner
 from skslot.alignment import TransportMap
 from skslot.exchange import AlignmentReference, ClientStatistics
 from skslot.geometry import bures_barycenter, gaussian_wasserstein
+from skslot.statistics import FeatureMoments
 
 CLIENTS = ["berlin", "lima", "oslo"]
 SIZES = [40, 25, 60]
@@ -698,6 +699,23 @@ def test_client_that_does_not_vary_stays_out_of_the_barycenter(name):
         aligner.reference_covariance_, expected.reference_covariance_
     )
     assert error <= 1e-12
+
+
+@pytest.mark.parametrize("shrinkage", [0.0, 0.5, 1.0])
+def test_client_that_does_not_vary_keeps_its_shrinkage(shrinkage):
+    aligner = FederatedOTAligner(shrinkage=shrinkage)
+    with pytest.warns(UserWarning, match="rows of this client do not vary"):
+        statistics = aligner.client_update(np.ones((5, 3)))
+    assert statistics.shrinkage == shrinkage
+
+
+def test_client_update_takes_moments_of_rows_that_do_not_fit_in_memory():
+    rows = np.random.default_rng(0).normal(size=(50, 3))
+    moments = FeatureMoments.from_rows(rows[:20]) + FeatureMoments.from_rows(rows[20:])
+    statistics = FederatedOTAligner().client_update(moments, "A")
+    expected = FederatedOTAligner().client_update(rows, "A")
+    np.testing.assert_allclose(statistics.covariance, expected.covariance, rtol=1e-12)
+    assert statistics.client == "A"
 
 
 @pytest.mark.parametrize("name", NEARLY_SINGULAR_ROWS)

@@ -170,7 +170,7 @@ def test_number_as_scalar_id(X, ids):
 
 
 def test_ids_can_be_left_out_for_a_single_client(X):
-    aligner = FederatedOTAligner(tau=1).fit(X, client_ids="lima")
+    aligner = FederatedOTAligner(tau=1).fit(X, client_ids=["lima"] * len(X))
     aligned = aligner.transform(X)
     assert np.array_equal(aligned, aligner.transform(X, client_ids="lima"))
 
@@ -223,8 +223,30 @@ def test_missing_id_is_refused(call, ids, missing):
 
 @pytest.mark.parametrize("scalar", [np.nan, pd.NA])
 def test_missing_scalar_id_is_refused(call, scalar):
-    with pytest.raises(ValueError, match="missing .* for 60 rows, the first is row 0"):
+    with pytest.raises(ValueError, match="missing .* for 60 rows|one id for all rows"):
         call(scalar)
+
+
+def test_fit_takes_a_single_id_for_a_column_name(X):
+    with pytest.raises(ValueError, match="'site' is one id .* set client_column"):
+        FederatedOTAligner().fit(X, client_ids="site")
+
+
+def test_partial_fit_does_not_mix_rows_with_and_without_ids(X, ids):
+    named = FederatedOTAligner().partial_fit(X, client_ids="lima")
+    with pytest.raises(ValueError, match="fitted with client_ids before"):
+        named.partial_fit(X)
+    nameless = FederatedOTAligner().partial_fit(X)
+    with pytest.raises(ValueError, match="fitted without client_ids before"):
+        nameless.partial_fit(X, client_ids=ids)
+    with pytest.raises(ValueError, match="one nameless client"):
+        nameless.add_client(X, "lima")
+
+
+def test_tau_set_after_fit_is_validated(X, ids):
+    aligner = FederatedOTAligner().fit(X, client_ids=ids).set_params(tau=2)
+    with pytest.raises(ValueError, match="'tau' parameter"):
+        aligner.transform(X, client_ids=ids)
 
 
 def test_two_ids_per_row_are_refused(call, ids):

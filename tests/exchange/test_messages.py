@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import warnings
 from dataclasses import FrozenInstanceError, replace
 
 import numpy as np
@@ -20,7 +21,9 @@ def random_covariance(n_features, seed=0):
 
 
 def statistics_of(X, client=None, **params):
-    return FederatedOTAligner(**params).client_update(X, client)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*(do not vary|is singular)")
+        return FederatedOTAligner(**params).client_update(X, client)
 
 
 @pytest.mark.parametrize("n_features", [1, 2, 3, 17])
@@ -180,6 +183,14 @@ def test_repeated_row_in_many_chunks_is_constant(value):
         moments.n_samples, moments.mean, moments.sample_covariance(), 0.0
     )
     assert message.is_constant
+
+
+@pytest.mark.parametrize(("ulps", "is_constant"), [(0, True), (4, True), (100, False)])
+def test_spread_of_a_few_ulps_is_rounding(ulps, is_constant):
+    mean = np.array([0.0, 3.0])
+    deviation = ulps * np.finfo(np.float64).eps * mean
+    message = ClientStatistics.from_covariance(9, mean, np.diag(deviation**2), 0.0)
+    assert message.is_constant == is_constant
 
 
 @pytest.mark.parametrize("offset", [0.0, 1.0, 1e6])

@@ -79,6 +79,12 @@ def test_distance_of_nearly_equal_matrices_does_not_cancel(gap):
     )
 
 
+def test_distance_of_nearly_equal_singular_matrices_does_not_cancel():
+    factor = np.random.default_rng(9).standard_normal((6, 2))
+    distance = bures_distance(factor @ factor.T, (1 + 1e-10) ** 2 * factor @ factor.T)
+    assert distance == pytest.approx(1e-10 * np.linalg.norm(factor), rel=1e-4)
+
+
 @pytest.mark.parametrize("n_features", [1, 2, 16, 64])
 def test_distance_agrees_with_pot(n_features):
     rng = np.random.default_rng(2)
@@ -248,9 +254,9 @@ def test_distance_refuses_matrices_of_different_size():
 @pytest.mark.parametrize(
     ("mean", "message"),
     [
-        ([0.0, 0.0, 0.0], r"shape \(3,\).* 2 features"),
-        ([[0.0, 0.0]], r"shape \(1, 2\).* 2 features"),
-        ([0.0, np.nan], "mean contains NaN"),
+        ([0.0, 0.0, 0.0], r"first_mean must be 2 finite.*shape \(3,\)"),
+        ([[0.0, 0.0]], r"first_mean must be 2 finite.*shape \(1, 2\)"),
+        ([0.0, np.nan], "first_mean must be 2 finite numbers"),
     ],
 )
 def test_gaussian_distance_refuses_bad_means(mean, message):

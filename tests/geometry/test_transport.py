@@ -253,3 +253,9 @@ def test_displacement_accepts_lists_and_leaves_arrays_alone():
     for array, other in zip(from_arrays, from_lists, strict=True):
         np.testing.assert_array_equal(array, other)
     assert not np.shares_memory(displacement_map(mean, matrix, mean, 1)[0], matrix)
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1e200])
+def test_extreme_scales_neither_under_nor_overflow(scale):
+    matrix = transport_matrix(scale * np.diag([4.0, 1.0]), scale * np.eye(2))
+    np.testing.assert_allclose(matrix, np.diag([0.5, 1.0]), rtol=1e-12)

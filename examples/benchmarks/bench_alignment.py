@@ -1,0 +1,484 @@
+"""
+=================================================
+Speed of the alignment next to its closest peers
+=================================================
+
+Times client statistics, barycenter and aligner against scikit-learn, pyRiemann, POT
+and bare NumPy, and prints each ratio beside the one that skslot promises.
+
+Run it with::
+
+    pip install ".[bench]"
+    python examples/benchmarks/bench_alignment.py            # some minutes
+    python examples/benchmarks/bench_alignment.py --quick    # less than one minute
+    python examples/benchmarks/bench_alignment.py --only moments,transform
+
+Everything runs on one BLAS thread. Peers take turns in one process, and a time is the
+median over the turns of the CPU time, which other processes on the machine disturb
+less than the time on the clock. A peer that is not installed is skipped. The features
+are synthetic, with a fixed seed.
+"""
+
+import os
+
+os.environ["OPENBLAS_NUM_THREADS"] = "1"  # read when NumPy is imported
+os.environ["OMP_NUM_THREADS"] = "1"
+os.environ["MKL_NUM_THREADS"] = "1"
+
+import argparse
+import contextlib
+import importlib
+import io
+import math
+import platform
+import sys
+import tempfile
+import time
+import warnings
+from importlib import metadata
+from statistics import median
+
+import numpy as np
+from sklearn.covariance import ledoit_wolf
+from threadpoolctl import threadpool_info, threadpool_limits
+
+from skslot import FederatedOTAligner
+from skslot.geometry import bures_barycenter, transport_matrix
+from skslot.statistics import FeatureMoments
+
+RESIDUAL = 1e-10
+POT_TIMED_PASSES = 2
+POT_TRACED_PASSES = 60
+TAU_GRID = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+
+# ------------------------------------------------------------------------ sections
+
+
+def bench_moments(quick):
+    """Mean and Ledoit-Wolf covariance of one client."""
+    rows = []
+    for n_features in (256, 512) if quick else (256, 512, 1024):
+        for n_samples in (4 * n_features, 8 * n_features):
+            progress(f"moments: m={n_features}, n={n_samples}")
+            (X,) = make_clients(1, n_samples, n_features)
+            ours, theirs = cpu_seconds(
+                lambda X=X: FeatureMoments.from_rows(X).covariance("ledoit_wolf"),
+                lambda X=X: ledoit_wolf(X),
+                repeats=5 if quick else 11,
+            )
+            rows.append(
+                [
+                    n_features,
+                    n_samples,
+                    milliseconds(theirs),
+                    milliseconds(ours),
+                    *at_least(2.5, theirs / ours),
+                ]
+            )
+    print_table(
+        "Moments: FeatureMoments.from_rows(X).covariance() and sklearn's ledoit_wolf(X)",
+        ["m", "n", "sklearn ms", "skslot ms", "ratio", "required", "met"],
+        rows,
+        "The same covariance to 1e-12, and it can still be merged with that of other "
+        "rows: one product of the rows instead of three.",
+    )
+
+
+def bench_barycenter(quick):
+    """Barycenter to the same residual by three libraries."""
+    peers = {"pyRiemann": optional("pyriemann.utils"), "POT": optional("ot")}
+    rows = []
+    for n_features in (256,) if quick else (256, 512):
+        for n_clients in (6,) if quick else (6, 12):
+            progress(f"barycenter: m={n_features}, K={n_clients}, counting passes")
+            covariances = client_covariances(n_clients, n_features)
+            solvers = barycenter_solvers(covariances, peers)
+            progress(f"barycenter: m={n_features}, K={n_clients}, timing")
+            repeats = 3 if n_features > 256 else 5
+            times = cpu_seconds(*(s["run"] for s in solvers.values()), repeats=repeats)
+            rows += barycenter_rows(n_features, n_clients, covariances, solvers, times)
+    print_table(
+        f"Barycenter of K Ledoit-Wolf covariances, to residual {RESIDUAL:.0e}",
+        ["m", "K", "solver", "passes", "seconds", "residual", "ratio", "required"]
+        + ["met"],
+        rows,
+        "The ratio is the time of the peer over that of skslot. All counts of passes "
+        "include the one that sees the residual of |sum_k w_k T_k - I| / sqrt(m) fall "
+        f"to {RESIDUAL:.0e}. pyRiemann is given this number of passes, counted before "
+        "with solver='fixed_point', which is the same iteration; its own tolerance "
+        f"has a scale. POT is timed for {POT_TIMED_PASSES} passes, which all cost the "
+        "same, and scaled up. Its number of passes is a lower bound, continued from "
+        f"the slope of the residual at pass {POT_TRACED_PASSES}: convergence only gets "
+        "slower.",
+    )
+
+
+def bench_transform(quick):
+    """Aligning rows against the bare products that it cannot do without."""
+    rows = []
+    for n_features in (256,) if quick else (256, 512):
+        for dtype in (np.float64, np.float32):
+            for order in ("adjacent", "shuffled"):
+                progress(f"transform: m={n_features}, {dtype.__name__}, {order}")
+                bare, ours = transform_seconds(
+                    n_features, dtype, order, repeats=11 if quick else 21
+                )
+                rows.append(
+                    [
+                        n_features,
+                        dtype.__name__,
+                        order,
+                        milliseconds(bare),
+                        milliseconds(ours),
+                        *at_most(1.10, ours / bare),
+                    ]
+                )
+    print_table(
+        "FederatedOTAligner.transform and a bare X[rows] @ M.T + b for each client",
+        ["m", "dtype", "rows", "bare ms", "skslot ms", "ratio", "required", "met"],
+        rows,
+        "8000 rows of 4 clients. Validation, grouping by client and the making of the "
+        "maps are all that comes on top. The bare loop takes slices where the rows of "
+        "a client are adjacent, boolean masks where they are shuffled.",
+    )
+
+
+def bench_memory(quick):
+    """A grid of tau with a cache against a single fit without."""
+    rows = []
+    for n_features in (256,) if quick else (256, 512):
+        progress(f"memory: m={n_features}")
+        X, ids = stacked_clients(4, 2000, n_features)
+        once, grid = cpu_seconds(
+            lambda X=X, ids=ids: FederatedOTAligner().fit(X, client_ids=ids),
+            lambda X=X, ids=ids: fit_tau_grid(X, ids),
+            repeats=3 if quick else 5,
+        )
+        rows.append(
+            [n_features, f"{once:.2f}", f"{grid:.2f}", *at_most(1.5, grid / once)]
+        )
+    print_table(
+        f"{len(TAU_GRID)} values of tau with memory=, and one fit without",
+        ["m", "one fit s", "grid s", "ratio", "required", "met"],
+        rows,
+        "8000 rows of 4 clients; the cache is empty at the start of each grid. A "
+        "search over tau costs about one fit, not six.",
+    )
+
+
+def bench_growth(quick):
+    """How cost grows with the number of features, clients and rows."""
+    rows = []
+    sizes = (64, 128, 256) if quick else (64, 128, 256, 512)
+    for n_features in sizes:
+        progress(f"growth: moments, m={n_features}")
+        rows.append(["moments", "m", n_features, moments_seconds(4096, n_features)])
+    for n_samples in (2048, 4096, 8192, 16384):
+        progress(f"growth: moments, n={n_samples}")
+        rows.append(["moments", "n", n_samples, moments_seconds(n_samples, 256)])
+    for n_features in sizes:
+        progress(f"growth: barycenter, m={n_features}")
+        rows.append(["barycenter", "m", n_features, *pass_seconds(6, n_features)])
+    for n_clients in (3, 6, 12, 24):
+        progress(f"growth: barycenter, K={n_clients}")
+        rows.append(["barycenter", "K", n_clients, *pass_seconds(n_clients, 128)])
+    print_table(
+        "Growth: each row doubles what varies; the rest is m=256, n=4096 for moments "
+        "and m=128, K=6 for the barycenter",
+        ["step", "varies", "size", "ms", "x before", "passes"],
+        growth_rows(rows),
+        "Moments cost n m^2 and so does reading the rows; a pass of the barycenter "
+        "costs K m^3, and its time here is for one pass. The number of passes hardly "
+        "depends on either.",
+    )
+
+
+# ------------------------------------------------------------------------ the data
+
+
+def make_clients(n_clients, n_samples, n_features, seed=0):
+    """Rows of each client, statistically like the features of a frozen encoder.
+
+    A decaying spectrum, heavy tails and seven classes in different proportions. Each
+    client turns the features and stretches them in its own way. The shrunk
+    covariances get condition numbers around 1e3 and shrinkage around 0.03, as those of
+    ResNet-18 features of photographs and drawings do.
+    """
+    rng = np.random.default_rng(seed)
+    spread = (1 + np.arange(n_features) / 3) ** -0.5
+    class_means = 1.5 * spread * rng.normal(size=(7, n_features))
+    clients = []
+    for _ in range(n_clients):
+        noise = rng.normal(size=(n_features, n_features)) / math.sqrt(n_features)
+        turn, _ = np.linalg.qr(np.eye(n_features) + 0.6 * noise)
+        stretch = np.exp(0.4 * rng.normal(size=n_features))
+        shift = 0.5 * spread * rng.normal(size=n_features)
+        classes = rng.choice(7, size=n_samples, p=rng.dirichlet(np.ones(7)))
+        radius = np.exp(0.7 * rng.normal(size=(n_samples, 1)))
+        rows = radius * spread * rng.normal(size=(n_samples, n_features))
+        rows += class_means[classes] + shift
+        clients.append((rows * stretch) @ turn)
+    return clients
+
+
+def stacked_clients(n_clients, n_samples, n_features, dtype=np.float64):
+    """Rows of all clients below each other, and the client of each row."""
+    X = np.vstack(make_clients(n_clients, n_samples, n_features)).astype(dtype)
+    return X, np.repeat([f"site {k}" for k in range(n_clients)], n_samples)
+
+
+def client_covariances(n_clients, n_features):
+    clients = make_clients(n_clients, 4 * n_features, n_features)
+    return np.array([FeatureMoments.from_rows(X).covariance()[0] for X in clients])
+
+
+# -------------------------------------------------------------------- the contests
+
+
+def barycenter_solvers(covariances, peers):
+    """For each solver what to run, its passes, and how much of them is timed."""
+    _, ours = bures_barycenter(covariances, tol=RESIDUAL)
+    solvers = {
+        "skslot": {
+            "run": lambda: bures_barycenter(covariances, tol=RESIDUAL)[0],
+            "passes": ours.n_iter,
+        }
+    }
+    if peers["pyRiemann"]:
+        _, plain = bures_barycenter(covariances, tol=RESIDUAL, solver="fixed_point")
+        solvers["pyRiemann"] = {
+            "run": lambda: run_pyriemann(peers["pyRiemann"], covariances, plain.n_iter),
+            "passes": plain.n_iter,
+        }
+    if peers["POT"]:
+        solvers["POT"] = {
+            "run": lambda: run_pot(peers["POT"], covariances),
+            "passes": passes_of_pot(covariances),
+            "timed_passes": POT_TIMED_PASSES,
+        }
+    return solvers
+
+
+def barycenter_rows(n_features, n_clients, covariances, solvers, times):
+    required = {
+        "pyRiemann": 1.5 if n_features < 512 else 1.8,
+        "POT": 25 if n_features < 512 else 50,
+    }
+    rows = []
+    for (name, solver), seconds in zip(solvers.items(), times, strict=True):
+        timed_passes = solver.get("timed_passes")
+        if timed_passes:
+            seconds *= solver["passes"] / timed_passes
+            passes, reached = f">= {solver['passes']}", "-"
+        else:
+            passes = solver["passes"]
+            reached = f"{barycenter_residual(solver['run'](), covariances):.0e}"
+        row = [n_features, n_clients, name, passes, f"{seconds:.2f}", reached]
+        verdict = at_least(required[name], seconds / times[0]) if rows else [""] * 3
+        rows.append([*row, *verdict])
+    return rows
+
+
+def run_pyriemann(pyriemann_utils, covariances, passes):
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Convergence not reached")
+        return pyriemann_utils.mean_wasserstein(covariances, tol=0.0, maxiter=passes)
+
+
+def run_pot(ot, covariances):
+    means = np.zeros(covariances.shape[:2])
+    with contextlib.redirect_stdout(io.StringIO()):  # it prints "Dit not converge."
+        return ot.gaussian.bures_wasserstein_barycenter(
+            means, covariances, num_iter=POT_TIMED_PASSES, eps=0.0
+        )[1]
+
+
+def passes_of_pot(covariances):
+    """Least number of passes of POT's fixed point until the residual is reached.
+
+    Runs the iteration from POT's starting point, one eigendecomposition per client and
+    pass. The residual is a sum of decaying powers, so that its logarithm is convex in
+    the number of passes: the last slope, continued, arrives too early.
+    """
+    identity = np.eye(covariances.shape[1])
+    barycenter = covariances.mean(axis=0) / len(covariances)
+    residuals = []
+    while len(residuals) < POT_TRACED_PASSES:
+        root, inverse_root = matrix_powers(barycenter, 0.5, -0.5)
+        barycenter = np.mean(
+            [matrix_powers(root @ c @ root, 0.5)[0] for c in covariances], axis=0
+        )
+        mean_map = inverse_root @ barycenter @ inverse_root
+        residuals.append(np.linalg.norm(mean_map - identity) / math.sqrt(len(identity)))
+        if residuals[-1] <= RESIDUAL:
+            return len(residuals)
+    slope = math.log(residuals[-1] / residuals[-2])
+    return len(residuals) + math.ceil(math.log(RESIDUAL / residuals[-1]) / slope)
+
+
+def barycenter_residual(barycenter, covariances):
+    mean_map = np.mean([transport_matrix(barycenter, c) for c in covariances], axis=0)
+    n_features = len(mean_map)
+    return np.linalg.norm(mean_map - np.eye(n_features)) / math.sqrt(n_features)
+
+
+def matrix_powers(matrix, *exponents):
+    """Powers of a symmetric positive definite matrix."""
+    eigenvalues, vectors = np.linalg.eigh(matrix)
+    return [(vectors * eigenvalues**exponent) @ vectors.T for exponent in exponents]
+
+
+def transform_seconds(n_features, dtype, order, repeats):
+    """Seconds of the bare loop and of the aligner."""
+    X, ids = stacked_clients(4, 2000, n_features, dtype)
+    aligner = FederatedOTAligner().fit(X, client_ids=ids)
+    clients = aligner.clients_
+    maps = [[part.astype(dtype) for part in m.affine] for m in aligner.maps_]
+    if order == "shuffled":
+        shuffle = np.random.default_rng(0).permutation(len(X))
+        X, ids = X[shuffle], ids[shuffle]
+
+    def bare():
+        aligned = np.empty_like(X)
+        for k, (matrix, offset) in enumerate(maps):
+            rows = slice(2000 * k, 2000 * (k + 1))
+            if order == "shuffled":
+                rows = ids == clients[k]
+            aligned[rows] = X[rows] @ matrix.T + offset
+        return aligned
+
+    def ours():
+        return aligner.transform(X, client_ids=ids)
+
+    np.testing.assert_allclose(ours(), bare(), rtol=1e-3, atol=1e-3)
+    return cpu_seconds(bare, ours, repeats=repeats)
+
+
+def fit_tau_grid(X, ids):
+    with tempfile.TemporaryDirectory() as cache:
+        for tau in TAU_GRID:
+            FederatedOTAligner(tau=tau, memory=cache).fit(X, client_ids=ids)
+
+
+def moments_seconds(n_samples, n_features):
+    (X,) = make_clients(1, n_samples, n_features)
+    return cpu_seconds(lambda: FeatureMoments.from_rows(X).covariance(), repeats=5)[0]
+
+
+def pass_seconds(n_clients, n_features):
+    """Seconds of one pass, and number of passes."""
+    covariances = client_covariances(n_clients, n_features)
+    _, result = bures_barycenter(covariances, tol=RESIDUAL)
+    (seconds,) = cpu_seconds(
+        lambda: bures_barycenter(covariances, tol=RESIDUAL), repeats=3
+    )
+    return seconds / result.n_iter, result.n_iter
+
+
+def growth_rows(measured):
+    """Format measured rows, with the factor to the one before."""
+    rows, before = [], None
+    for step, varies, size, seconds, *passes in measured:
+        same = before and before[:2] == (step, varies)
+        factor = f"{seconds / before[2]:.1f}" if same else ""
+        passes = passes[0] if passes else ""
+        rows.append([step, varies, size, milliseconds(seconds), factor, passes])
+        before = step, varies, seconds
+    return rows
+
+
+# ----------------------------------------------------------- timing and printing
+
+
+def cpu_seconds(*tasks, repeats):
+    """Median CPU seconds of each task; tasks take turns, after one untimed turn."""
+    times = [[] for _ in tasks]
+    for turn in range(repeats + 1):
+        for task, taken in zip(tasks, times, strict=True):
+            start = time.process_time()
+            task()
+            if turn:
+                taken.append(time.process_time() - start)
+    return [median(taken) for taken in times]
+
+
+def at_least(required, ratio):
+    return [f"{ratio:.2f}", f">= {required:g}", "yes" if ratio >= required else "NO"]
+
+
+def at_most(required, ratio):
+    return [f"{ratio:.2f}", f"<= {required:g}", "yes" if ratio <= required else "NO"]
+
+
+def milliseconds(seconds):
+    return f"{1e3 * seconds:.1f}"
+
+
+def print_table(title, header, rows, meaning):
+    table = [header, *([str(cell) for cell in row] for row in rows)]
+    widths = [max(len(cell) for cell in column) for column in zip(*table, strict=True)]
+    print(f"\n{title}\n")
+    for line in table:
+        cells = (c.rjust(width) for c, width in zip(line, widths, strict=True))
+        print("  " + "  ".join(cells))
+    print(f"\n{meaning}", flush=True)
+
+
+def print_versions():
+    versions = [f"Python {platform.python_version()}"]
+    for package in ("skslot", "numpy", "scipy", "scikit-learn", "POT", "pyriemann"):
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            versions.append(f"{package} {metadata.version(package)}")
+    blas = {
+        f"{lib['internal_api']} {lib['version']} ({lib.get('architecture', 'unknown')})"
+        for lib in threadpool_info()
+        if lib["user_api"] == "blas"
+    }
+    print(", ".join(versions))
+    print("BLAS on one thread:", ", ".join(sorted(blas)))
+
+
+def optional(module):
+    """A peer, or None if it is not installed."""
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        print(f"\n{module.partition('.')[0]} is not installed: skipped.")
+        return None
+
+
+def progress(text):
+    print(f"[{time.strftime('%H:%M:%S')}] {text}", file=sys.stderr, flush=True)
+
+
+SECTIONS = {
+    "moments": bench_moments,
+    "barycenter": bench_barycenter,
+    "transform": bench_transform,
+    "memory": bench_memory,
+    "growth": bench_growth,
+}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[2])
+    parser.add_argument("--quick", action="store_true", help="fewer and smaller cases")
+    parser.add_argument(
+        "--only",
+        type=lambda text: text.split(","),
+        default=list(SECTIONS),
+        metavar="SECTIONS",
+        help="some of " + ",".join(SECTIONS),
+    )
+    options = parser.parse_args()
+    unknown = set(options.only) - set(SECTIONS)
+    if unknown:
+        parser.error(f"unknown section {', '.join(sorted(unknown))}")
+    print_versions()
+    with threadpool_limits(1):
+        for name in options.only:
+            SECTIONS[name](options.quick)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,140 @@
+"""Federated averaging as pure functions of messages."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from .._clients import shorten
+from ..exchange import FeatureScale, HeadWeights
+from ._aligned import names_of
+from ._base import Communication
+
+# A spread below this multiple of the offset is rounding: such features are constant.
+ROUNDING = 8 * np.finfo(np.float32).eps
+
+
+def pool_summaries(summaries):
+    """Mean and scale of the rows of all clients."""
+    sizes = np.array([summary.n_samples for summary in summaries], dtype=np.float64)
+    means = np.array([summary.mean for summary in summaries])
+    variances = np.array([summary.variance for summary in summaries])
+    mean = sizes @ means / sizes.sum()
+    apart = np.square(means - mean).mean(axis=1)
+    scale = np.sqrt(sizes @ (variances + apart) / sizes.sum())
+    if scale <= ROUNDING * np.abs(mean).max():
+        scale = 1.0
+    return FeatureScale(mean, float(scale))
+
+
+def average_heads(messages, averaging):
+    """Average of the heads of one round."""
+    sizes = [message.n_samples for message in messages]
+    shares = np.array(sizes if averaging == "samples" else [1] * len(sizes))
+    first = messages[0]
+    weights = {
+        name: _average([message.weights[name] for message in messages], shares)
+        for name in first.weights
+    }
+    return HeadWeights(
+        first.classes,
+        np.sum([message.counts for message in messages], axis=0, dtype=np.int32),
+        weights,
+        _average([message.losses for message in messages], shares),
+        first.n_features,
+        first.n_rounds,
+    )
+
+
+def check_messages(messages, expected):
+    """A list of messages of one exchange."""
+    messages = list(messages)
+    if not messages:
+        raise ValueError("messages is empty: there is no client to learn from.")
+    for message in messages:
+        if not isinstance(message, expected):
+            raise TypeError(
+                f"messages must be {expected.__name__}, got a {type(message).__name__};"
+                f" bytes are read by {expected.__name__}.from_bytes."
+            )
+    widths = {message.client: message.n_features for message in messages}
+    if len(set(widths.values())) > 1:
+        raise ValueError(
+            f"clients sent different numbers of features: {widths}. All must use the "
+            "same encoder."
+        )
+    names = [message.client for message in messages]
+    twice = sorted({str(n) for n in names if n is not None and names.count(n) > 1})
+    if twice:
+        raise ValueError(
+            f"more than one message came from client {shorten(twice)}; give each "
+            "client a name of its own."
+        )
+    return messages
+
+
+def check_heads(messages):
+    """A list of heads of one round, for the same classes."""
+    messages = check_messages(messages, HeadWeights)
+    first = messages[0]
+    for message in messages:
+        if message.classes != first.classes:
+            raise ValueError(
+                f"client {message.client!r} trained a head for the classes "
+                f"{message.classes}, client {first.client!r} for {first.classes}. Pass "
+                "the same classes to every client_update."
+            )
+        if message.n_rounds != first.n_rounds:
+            raise ValueError(
+                f"messages are from different rounds: {message.n_rounds} and "
+                f"{first.n_rounds}."
+            )
+        if _shapes(message) != _shapes(first):
+            raise ValueError(
+                f"the head of client {message.client!r} is not that of client "
+                f"{first.client!r}; all must have the same architecture."
+            )
+    return messages
+
+
+@dataclass
+class TrainingRecord:
+    """What was exchanged, and how the loss went."""
+
+    wire_dtype: str
+    history: list = field(default_factory=list)
+    communication: dict = field(default_factory=dict)
+
+    def add_exchange(self, messages, answer):
+        """Count the messages of all clients and the answer to each."""
+        down = len(answer.to_bytes(self.wire_dtype))
+        for name, message in zip(names_of(messages), messages, strict=True):
+            before = self.communication.get(name, Communication(0, 0))
+            up = len(message.to_bytes(self.wire_dtype))
+            self.communication[name] = Communication(before.up + up, before.down + down)
+
+    def add_round(self, messages, average):
+        """Count the messages of a round and note its loss."""
+        self.add_exchange(messages, average)
+        before, after = average.losses
+        self.history.append(
+            {
+                "round": average.n_rounds,
+                "global_loss": float(before),
+                "local_loss": float(after),
+            }
+        )
+
+
+def _average(arrays, shares):
+    """Weighted mean in float64; counters in a state stay integers."""
+    total = sum(
+        share * np.asarray(array, dtype=np.float64)
+        for share, array in zip(shares, arrays, strict=True)
+    )
+    mean = total / shares.sum()
+    dtype = np.asarray(arrays[0]).dtype
+    return mean if dtype.kind == "f" else np.rint(mean).astype(dtype)
+
+
+def _shapes(message):
+    return {name: np.shape(array) for name, array in message.weights.items()}

@@ -1,0 +1,248 @@
+"""Heads and their local training: all that needs torch and skorch."""
+
+from contextlib import contextmanager
+from copy import deepcopy
+from functools import partial
+from inspect import signature
+
+import numpy as np
+import torch
+from scipy.special import log_softmax
+from sklearn.base import clone
+from skorch import NeuralNetClassifier
+
+OPTIMIZERS = {
+    "sgd": torch.optim.SGD,
+    "adam": torch.optim.Adam,
+    "adamw": torch.optim.AdamW,
+}
+# Rows per batch where no gradient is needed.
+EVALUATION_BATCH = 4096
+
+
+class LinearHead(torch.nn.Linear):
+    """Linear layer that starts at zero, so that averages keep no random part."""
+
+    def reset_parameters(self):
+        torch.nn.init.zeros_(self.weight)
+        if self.bias is not None:
+            torch.nn.init.zeros_(self.bias)
+
+
+class LocalCrossEntropy(torch.nn.CrossEntropyLoss):
+    """Cross-entropy of logits that are shifted by a constant for each class."""
+
+    def __init__(self, offsets):
+        super().__init__()
+        self.register_buffer("offsets", torch.as_tensor(offsets, dtype=torch.float32))
+
+    def forward(self, input, target):
+        return super().forward(input + self.offsets, target)
+
+
+class BatchIterator:
+    """Batches of a dataset by indexing; a DataLoader would put them together by row."""
+
+    def __init__(self, dataset, batch_size, shuffle=False):
+        self.X = torch.as_tensor(dataset.X)
+        n_samples = len(self.X)
+        no_labels = torch.zeros(n_samples) if dataset.y is None else dataset.y
+        self.y = torch.as_tensor(no_labels)
+        self.batch_size = batch_size
+        self.shuffle = shuffle
+
+    def __len__(self):
+        return -(-len(self.X) // self.batch_size)
+
+    def __iter__(self):
+        order = torch.randperm(len(self.X)) if self.shuffle else None
+        for start in range(0, len(self.X), self.batch_size):
+            rows = slice(start, start + self.batch_size)
+            rows = rows if order is None else order[rows]
+            yield self.X[rows], self.y[rows]
+
+
+def logit_offsets(counts, local_softmax):
+    """What is added to the logits of each class while a client trains."""
+    counts = np.asarray(counts, dtype=np.float64)
+    if local_softmax == "balanced":
+        return np.log(counts + 1)
+    # A class on its own has nothing to be told apart from but those held elsewhere.
+    if local_softmax == "held" and np.sum(counts > 0) > 1:
+        return np.where(counts > 0, 0.0, -np.inf)
+    return np.zeros_like(counts)
+
+
+def make_net(params, n_features, counts):
+    """Unfitted net for a client with ``counts`` rows of each class.
+
+    ``params`` are those of FedAvgClassifier.
+    """
+    head = params["head"]
+    if isinstance(head, NeuralNetClassifier):
+        return clone(head)
+    if hasattr(head, "fit_loop"):
+        raise TypeError(
+            "head must be a skorch NeuralNetClassifier or a torch module, got a "
+            f"{type(head).__name__}."
+        )
+    if isinstance(head, torch.nn.Module):
+        module = deepcopy(head)
+    else:
+        module = partial(head or LinearHead, n_features, len(counts))
+    return NeuralNetClassifier(
+        module,
+        **_criterion(params["local_softmax"], counts),
+        **_optimizer(params),
+        lr=params["lr"],
+        max_epochs=params["max_epochs"],
+        batch_size=params["batch_size"],
+        iterator_train=BatchIterator,
+        iterator_train__shuffle=True,
+        iterator_valid=BatchIterator,
+        iterator_valid__batch_size=EVALUATION_BATCH,
+        train_split=None,
+        callbacks="disable",
+        classes=list(range(len(counts))),
+        device=params["device"],
+        verbose=0,
+    )
+
+
+def starts_at_random(head):
+    """Whether two clients need the same seed to start with the same weights."""
+    return head is not None and not isinstance(head, torch.nn.Module)
+
+
+def train(net, X, codes, start, seed, n_threads):
+    """Train an unfitted net, from weights or from its own: (weights, losses).
+
+    Leaves the random state and the number of threads of torch as they were. Results
+    depend on the latter in the last bits, so it is the same in every process.
+    """
+    with _threads(n_threads), _seeded(seed, net.device):
+        net.initialize()
+        if start is not None:
+            load_weights(net, start)
+        before = _mean_loss(net, X, codes)
+        if net.callbacks == "disable":
+            # partial_fit takes Ctrl-C for a callback that stops early, and goes on
+            net.fit_loop(X, codes)
+        else:
+            net.partial_fit(X, codes)
+        after = _mean_loss(net, X, codes)
+    return _weights(net), np.array([before, after])
+
+
+def fitted_net(net, weights):
+    """The net with these weights, ready to predict."""
+    with _seeded(0, net.device):
+        net.initialize()
+    load_weights(net, weights)
+    return net
+
+
+def load_weights(net, weights):
+    """Set the weights of an initialised net."""
+    state = net.module_.state_dict()
+    missing = sorted(state.keys() ^ weights.keys())
+    if missing:
+        raise ValueError(f"the weights do not fit the head: see {missing}.")
+    for name, tensor in state.items():
+        values = torch.as_tensor(np.asarray(weights[name]).reshape(tensor.shape))
+        state[name] = values.to(tensor)
+    net.module_.load_state_dict(state)
+
+
+def linear_coefficients(net):
+    """Weights and intercepts of a net that is linear in its logits, else None."""
+    module = net.module_
+    linear = getattr(type(module), "forward", None) is torch.nn.Linear.forward
+    if not linear or not _has_logits(net):
+        return None
+    coef = _to_numpy(module.weight).astype(np.float64)
+    if module.bias is None:
+        return coef, np.zeros(len(coef))
+    return coef, _to_numpy(module.bias).astype(np.float64)
+
+
+def class_scores(net, X):
+    """Logits, or logarithms of probabilities, of each class."""
+    with _seeded(0, net.device):  # a DataLoader draws a seed
+        if not _has_logits(net):
+            probabilities = net.predict_proba(X).astype(np.float64)
+            return np.log(np.maximum(probabilities, np.finfo(np.float32).tiny))
+        outputs = net.forward(X)
+    logits = outputs[0] if isinstance(outputs, tuple) else outputs
+    return _to_numpy(logits).astype(np.float64)
+
+
+def n_threads():
+    """Number of threads torch uses here."""
+    return torch.get_num_threads()
+
+
+def _criterion(local_softmax, counts):
+    offsets = logit_offsets(counts, local_softmax)
+    if not offsets.any():
+        return {"criterion": torch.nn.CrossEntropyLoss}
+    return {"criterion": LocalCrossEntropy, "criterion__offsets": offsets}
+
+
+def _optimizer(params):
+    optimizer = OPTIMIZERS.get(params["optimizer"], params["optimizer"])
+    accepted = signature(optimizer).parameters
+    return {
+        "optimizer": optimizer,
+        **{
+            f"optimizer__{name}": params[name]
+            for name in ("momentum", "weight_decay")
+            if name in accepted
+        },
+    }
+
+
+def _has_logits(net):
+    return isinstance(net.criterion_, torch.nn.CrossEntropyLoss)
+
+
+def _mean_loss(net, X, codes):
+    """Cross-entropy over all classes, whatever local training minimises."""
+    log_probabilities = log_softmax(class_scores(net, X), axis=1)
+    return -log_probabilities[np.arange(len(codes)), codes].mean()
+
+
+def _weights(net):
+    state = net.module_.state_dict()
+    return {name: _to_numpy(tensor) for name, tensor in state.items()}
+
+
+def _to_numpy(tensor):
+    return tensor.detach().cpu().numpy()
+
+
+@contextmanager
+def _seeded(seed, device):
+    device = torch.device(device or "cpu")
+    if device.type == "cpu":
+        # torch.manual_seed would seed the accelerators, too
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(seed)
+            yield
+    else:
+        with torch.random.fork_rng([device.index or 0], device_type=device.type):
+            torch.manual_seed(seed)
+            yield
+
+
+@contextmanager
+def _threads(number):
+    before = torch.get_num_threads()
+    if number == before:
+        yield
+        return
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,223 @@
+"""The messages of federated training."""
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from ._base import Message
+from ._wire import decode, encode
+
+# Keeps names of a head's tensors apart from those of other arrays in the message.
+PREFIX = "weights/"
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureSummary(Message):
+    """What one client sends for a common scale: size, mean and variance of its rows.
+
+    Usually made by :meth:`skslot.FedAvgClassifier.client_summary`.
+
+    Parameters
+    ----------
+    n_samples : int
+        Number of rows.
+    mean : ndarray of shape (n_features,)
+        Their mean.
+    variance : float
+        Variance around that mean, averaged over features.
+    client : object, default=None
+        Name of the client.
+
+    See Also
+    --------
+    FeatureScale : What the server makes of these and sends back.
+
+    Examples
+    --------
+    >>> from skslot import FedAvgClassifier
+    >>> FedAvgClassifier().client_summary([[1.0, 2.0], [3.0, 2.0]], client="A")
+    FeatureSummary(n_samples=2, mean=array([2., 2.]), variance=0.5, client='A')
+    """
+
+    kind = "feature summary"
+    array_fields = ("mean",)
+
+    n_samples: int
+    mean: np.ndarray
+    variance: float
+    client: object = None
+
+    @property
+    def n_features(self):
+        """Number of features."""
+        return len(self.mean)
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureScale(Message):
+    """What the server sends back: the origin and the unit of all features.
+
+    Usually made by :meth:`skslot.FedAvgClassifier.server_scale`.
+
+    Parameters
+    ----------
+    mean : ndarray of shape (n_features,)
+        Mean of the rows of all clients.
+    scale : float
+        Root of their variance, averaged over features.
+
+    See Also
+    --------
+    FeatureSummary : What the clients sent.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skslot.exchange import FeatureScale
+    >>> FeatureScale(np.array([1.0, 2.0]), 0.5).apply(np.array([[1.0, 3.0]]))
+    array([[0., 2.]], dtype=float32)
+    """
+
+    kind = "feature scale"
+    array_fields = ("mean",)
+
+    mean: np.ndarray
+    scale: float
+
+    def apply(self, X):
+        """Centre rows and divide them by the scale.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        X_scaled : ndarray of shape (n_samples, n_features)
+            The rows to train on, in float32.
+        """
+        # in float64, as offsets may be much larger than the spread
+        return ((X - self.mean) / self.scale).astype(np.float32)
+
+
+@dataclass(frozen=True, eq=False)
+class HeadWeights(Message):
+    """Weights of a head: of one client after local training, or their average.
+
+    Usually made by :meth:`skslot.FedAvgClassifier.client_update` and
+    :meth:`skslot.FedAvgClassifier.server_average`.
+
+    Parameters
+    ----------
+    classes : list
+        Labels, in the order of the outputs of the head.
+    counts : ndarray of shape (n_classes,)
+        Number of rows of each class; may be 0.
+    weights : dict of str to ndarray
+        The ``state_dict`` of the head.
+    losses : ndarray of shape (2,)
+        Mean cross-entropy over these rows before and after local training.
+    n_features : int
+        Number of features.
+    n_rounds : int
+        Rounds of training behind the weights.
+    client : object, default=None
+        Name of the client; None for the average.
+
+    See Also
+    --------
+    LinearModel : A linear head with the scale folded in.
+
+    Examples
+    --------
+    >>> from skslot import FedAvgClassifier
+    >>> classifier = FedAvgClassifier(standardize=False)
+    >>> message = classifier.client_update([[0.0, 1.0], [1.0, 0.0]], ["a", "b"])
+    >>> {name: array.shape for name, array in sorted(message.weights.items())}
+    {'bias': (2,), 'weight': (2, 2)}
+    """
+
+    kind = "head weights"
+
+    classes: list
+    counts: np.ndarray
+    weights: dict
+    losses: np.ndarray
+    n_features: int
+    n_rounds: int
+    client: object = None
+
+    @property
+    def n_samples(self):
+        """Number of rows."""
+        return int(self.counts.sum())
+
+    def __eq__(self, other):
+        if type(self) is not type(other):
+            return NotImplemented
+        return self._facts() == other._facts() and _equal_arrays(
+            self._arrays(), other._arrays()
+        )
+
+    __hash__ = None
+
+    def to_bytes(self, dtype="float32"):
+        """Serialise the message.
+
+        Parameters
+        ----------
+        dtype : {"float64", "float32", "float16"}, default="float32"
+            Precision of the numbers in it.
+
+        Returns
+        -------
+        data : bytes
+            The message; safetensors underneath.
+        """
+        return encode(self.kind, self._arrays(), self._facts(), dtype)
+
+    @classmethod
+    def from_bytes(cls, data):
+        """Read a message of this kind.
+
+        Parameters
+        ----------
+        data : bytes
+            What :meth:`to_bytes` returned.
+
+        Returns
+        -------
+        message : HeadWeights
+            The message, its numbers in float64.
+        """
+        arrays, header = decode(data)
+        if header.get("kind") != cls.kind:
+            raise ValueError(
+                f"expected a message of kind {cls.kind!r}, got {header.get('kind')!r}."
+            )
+        weights = {
+            name.removeprefix(PREFIX): array
+            for name, array in arrays.items()
+            if name.startswith(PREFIX)
+        }
+        values = {**header, **arrays, "weights": weights}
+        return cls(**{field.name: values[field.name] for field in fields(cls)})
+
+    def _arrays(self):
+        weights = {PREFIX + name: array for name, array in self.weights.items()}
+        return {"counts": self.counts, "losses": self.losses, **weights}
+
+    def _facts(self):
+        return {
+            "classes": list(self.classes),
+            "n_features": self.n_features,
+            "n_rounds": self.n_rounds,
+            "client": self.client,
+        }
+
+
+def _equal_arrays(left, right):
+    return left.keys() == right.keys() and all(
+        np.array_equal(left[name], right[name]) for name in left
+    )
