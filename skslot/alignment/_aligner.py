@@ -1,5 +1,6 @@
 """FederatedOTAligner: the estimator over the steps of ``_steps``."""
 
+from dataclasses import replace
 from numbers import Integral, Real
 
 import numpy as np
@@ -14,18 +15,26 @@ from sklearn.utils.validation import check_is_fitted, check_memory, validate_dat
 
 from .._base import ClientAwareMixin
 from .._clients import (
-    REMEDY,
     ClientGroups,
     assert_finite_by_client,
     check_client_ids,
     insert_client_column,
     order_clients,
 )
+from ..exchange import ClassStatistics
 from ..geometry._barycenter import SOLVERS
 from ..statistics import FeatureMoments
-from ._fitted import FittedAlignmentMixin, align_rows
+from ..statistics._classes import class_means, merge_class_means
+from ._fitted import FittedAlignmentMixin, align_rows, check_labels
 from ._maps import TransportMap
-from ._steps import aggregate, map_matrix, summarize
+from ._steps import (
+    ReceivedStatistics,
+    aggregate,
+    map_matrix,
+    statistics_of,
+    summarize,
+    tau_of,
+)
 
 
 class FederatedOTAligner(
@@ -47,9 +56,11 @@ class FederatedOTAligner(
 
     Parameters
     ----------
-    tau : float in [0, 1], default=0.4
+    tau : float in [0, 1] or "auto", default=0.4
         Strength of the alignment: 0 leaves features unchanged, 1 gives every client
-        the mean and covariance of the reference.
+        the mean and covariance of the reference. "auto" takes it from class counts and
+        class means in closed form, see :doc:`/user_guide/choosing_tau`; it needs ``y``
+        in ``fit``.
     shrinkage : {"ledoit_wolf", "oas"} or float in [0, 1], default="ledoit_wolf"
         Weight of the identity in each client's covariance; scikit-learn's convention.
         The paper's lambda is one minus this.
@@ -83,6 +94,8 @@ class FederatedOTAligner(
     clients_ : ndarray of shape (n_clients,)
         Client ids, sorted where they can be, then those from :meth:`add_client`;
         ``[None]`` when fitted without ids.
+    tau_ : float
+        Strength of the alignment that is used.
     weights_ : ndarray of shape (n_clients,)
         Weight of each client in the reference; 0 for those from :meth:`add_client`.
     means_ : ndarray of shape (n_clients, n_features)
@@ -150,7 +163,7 @@ class FederatedOTAligner(
     __metadata_request__inverse_transform = {"client_ids": True}
 
     _parameter_constraints: dict = {
-        "tau": [Interval(Real, 0, 1, closed="both")],
+        "tau": [Interval(Real, 0, 1, closed="both"), StrOptions({"auto"})],
         "shrinkage": [
             StrOptions({"ledoit_wolf", "oas"}),
             Interval(Real, 0, 1, closed="both"),
@@ -204,7 +217,7 @@ class FederatedOTAligner(
         X : array-like of shape (n_samples, n_features)
             Features of all clients, in any order.
         y : array-like of shape (n_samples,), default=None
-            Ignored; ids go into ``client_ids``.
+            Labels, used only by ``tau="auto"``; ids go into ``client_ids``.
         client_ids : array-like of shape (n_samples,), default=None
             Client of each row. Without any ids all rows are one client, and alignment
             changes nothing.
@@ -221,6 +234,7 @@ class FederatedOTAligner(
             X, groups, **self._step_params(), n_jobs=self.n_jobs
         )
         self._joined = frozenset()
+        self._class_means = self._means_by_class(X, y, groups)
         self._warn_about(self._alignment)
         return self
 
@@ -236,7 +250,7 @@ class FederatedOTAligner(
         X : array-like of shape (n_samples, n_features)
             More rows.
         y : array-like of shape (n_samples,), default=None
-            Ignored; ids go into ``client_ids``.
+            Labels, used only by ``tau="auto"``; ids go into ``client_ids``.
         client_ids : array-like of shape (n_samples,) or scalar, default=None
             Client of each row; a scalar says that all rows are of one client.
 
@@ -256,6 +270,10 @@ class FederatedOTAligner(
         for client, rows in zip(groups.clients, groups.rows, strict=True):
             added = FeatureMoments.from_rows(X[rows])
             moments[client] = moments[client] + added if client in moments else added
+        known = {} if first else self._class_means
+        for client, added in self._means_by_class(X, y, groups).items():
+            known = {**known, client: merge_class_means(known.get(client, {}), added)}
+        self._class_means = known
         self._moments = {client: moments[client] for client in order_clients(moments)}
         self._joined = frozenset() if first else self._joined - set(groups.clients)
         self._alignment = None
@@ -321,7 +339,7 @@ class FederatedOTAligner(
 
     # -------------------------------------------------- the steps, on their own
 
-    def client_update(self, X, client=None):
+    def client_update(self, X, client=None, y=None):
         """Client step: summarise the rows of one client.
 
         Needs no fit, changes nothing, and is what ``fit`` does for each client.
@@ -332,18 +350,28 @@ class FederatedOTAligner(
             Rows of the client, or their moments when they do not fit in memory.
         client : object, default=None
             Its name, for error messages.
+        y : array-like of shape (n_samples,), default=None
+            Labels of the rows. With ``tau="auto"`` the server needs to know the counts
+            and means of the classes.
 
         Returns
         -------
-        statistics : ClientStatistics
-            The message to the server.
+        statistics : ClientStatistics or ClassStatistics
+            The message to the server; it describes classes if ``tau="auto"`` and ``y``
+            is given.
         """
         self._validate_params()
+        moments = X
         if not isinstance(X, FeatureMoments):
-            X = FeatureMoments.from_rows(self._read_client(X, client))
-        statistics = summarize(X, self.shrinkage, client)
+            X = self._read_client(X, client)
+            moments = FeatureMoments.from_rows(X)
+        statistics = summarize(moments, self.shrinkage, client)
         self._warn_about_degenerate([statistics])
-        return statistics
+        if self.tau != "auto" or y is None:
+            return statistics
+        return ClassStatistics.from_class_means(
+            class_means(X, check_labels(y, X)), statistics
+        )
 
     def server_aggregate(self, statistics):
         """Server step: the reference of all clients.
@@ -353,8 +381,9 @@ class FederatedOTAligner(
         Parameters
         ----------
         statistics : iterable of ClientStatistics
-            One message per client. An iterable that can be restarted, such as one that
-            reads files, is never held in memory as a whole.
+            One message per client; those of classifiers will do. An iterable that can
+            be restarted, such as one that reads files, is never held in memory as a
+            whole.
 
         Returns
         -------
@@ -366,8 +395,10 @@ class FederatedOTAligner(
             statistics = list(statistics)
         params = self._step_params()
         del params["shrinkage"]
-        reference, _ = aggregate(statistics, **params)
+        reference, _ = aggregate(ReceivedStatistics(statistics), **params)
         self._warn_about_convergence(reference)
+        if self.tau == "auto":
+            reference = replace(reference, tau=tau_of(statistics))
         return reference
 
     def client_map(self, statistics, reference):
@@ -388,8 +419,15 @@ class FederatedOTAligner(
             Aligns features of this client without the estimator.
         """
         self._validate_params()
+        tau = reference.tau if self.tau == "auto" else self.tau
+        if tau is None:
+            raise ValueError(
+                "tau='auto', but the reference says no tau: the server that made it "
+                "had a number for tau."
+            )
+        statistics = statistics_of(statistics)
         matrix = map_matrix(statistics, reference)
-        return TransportMap(statistics.mean, matrix, reference.mean, self.tau)
+        return TransportMap(statistics.mean, matrix, reference.mean, tau)
 
     # ------------------------------------------------------------- transforming
 
@@ -476,20 +514,3 @@ class FederatedOTAligner(
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
-
-    def _step_params(self):
-        return {
-            "shrinkage": self.shrinkage,
-            "weights": self.weights,
-            "solver": self.solver,
-            "tol": self.tol,
-            "max_iter": self.max_iter,
-        }
-
-    def _groups_without_ids(self, n_samples):
-        if len(self._moments) > 1:
-            raise ValueError(
-                f"client_ids is missing, but {len(self._moments)} clients were fitted, "
-                f"each with a map of its own. {REMEDY}"
-            )
-        return ClientGroups.single(next(iter(self._moments)), n_samples)

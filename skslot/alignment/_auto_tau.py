@@ -8,6 +8,22 @@ MOST = 0.7
 PRECISION_FLOOR = 0.05
 
 
+def automatic_tau_of(cells, traces):
+    """Strength for clients described by ``{label: (count, mean)}`` and total variance.
+
+    Used for messages and for rows alike, so that both give the same number.
+    """
+    labels = list(dict.fromkeys(label for client in cells for label in client))
+    n_features = len(next(iter(cells[0].values()))[1])
+    counts = np.zeros((len(cells), len(labels)))
+    means = np.zeros((*counts.shape, n_features))
+    for row, client in enumerate(cells):
+        for column, label in enumerate(labels):
+            if label in client:
+                counts[row, column], means[row, column] = client[label]
+    return automatic_tau(counts, means, np.asarray(traces))
+
+
 def automatic_tau(counts, means, traces):
     """Strength that label shift, domain shift and sample size call for.
 

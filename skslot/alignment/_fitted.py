@@ -5,15 +5,22 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from joblib import Parallel, delayed
+from sklearn.utils import check_consistent_length, column_or_1d
 from sklearn.utils.validation import check_is_fitted
 
-from .._clients import clients_array
+from .._clients import REMEDY, ClientGroups, clients_array
 from ..exchange import AlignmentReference
 from ..geometry import BarycenterResult
 from ..statistics import FeatureMoments
+from ..statistics._classes import class_means
+from ._auto_tau import automatic_tau_of
 from ._client_maps import ClientMaps
 from ._maps import TransportMap
 from ._steps import aggregate, degeneracy_notes, map_matrix, summarize
+
+AUTO_TAU_NEEDS_LABELS = (
+    "tau='auto' needs y in fit, to compare label mixes; pass y, or give tau a number."
+)
 
 
 @dataclass(frozen=True)
@@ -73,7 +80,8 @@ def align_moments(moments, joined, shrinkage, weights, solver, tol, max_iter, n_
 class FittedAlignmentMixin:
     """Fitted attributes of the aligner, derived from the moments of its clients.
 
-    ``_moments`` maps clients to moments, ``_joined`` names those that came after the
+    ``_moments`` maps clients to moments, ``_class_means`` to those of their classes
+    when these are needed, ``_joined`` names those that came after the
     reference, ``_alignment`` is None when rows were added since it was computed.
     """
 
@@ -89,8 +97,36 @@ class FittedAlignmentMixin:
 
     def _client_maps(self):
         alignment = self._aligned()
-        maps = {client: alignment.map_of(client, self.tau) for client in self._moments}
-        return ClientMaps(maps, alignment.reference, self)
+        tau = self.tau_
+        maps = {client: alignment.map_of(client, tau) for client in self._moments}
+        return ClientMaps(maps, replace(alignment.reference, tau=tau), self)
+
+    def _step_params(self):
+        return {
+            "shrinkage": self.shrinkage,
+            "weights": self.weights,
+            "solver": self.solver,
+            "tol": self.tol,
+            "max_iter": self.max_iter,
+        }
+
+    def _means_by_class(self, X, y, groups):
+        """Class means of each client, if they are needed for tau."""
+        if self.tau != "auto":
+            return {}
+        if y is None:
+            raise ValueError(AUTO_TAU_NEEDS_LABELS)
+        y = check_labels(y, X)
+        pairs = zip(groups.clients, groups.rows, strict=True)
+        return {client: class_means(X[rows], y[rows]) for client, rows in pairs}
+
+    def _groups_without_ids(self, n_samples):
+        if len(self._moments) > 1:
+            raise ValueError(
+                f"client_ids is missing, but {len(self._moments)} clients were fitted, "
+                f"each with a map of its own. {REMEDY}"
+            )
+        return ClientGroups.single(next(iter(self._moments)), n_samples)
 
     def _warn_about(self, alignment):
         self._warn_about_degenerate(alignment.statistics.values())
@@ -123,6 +159,20 @@ class FittedAlignmentMixin:
     def reference_(self):
         """Message of the server."""
         return self._aligned().reference
+
+    @property
+    def tau_(self):
+        """Strength of the alignment that is used."""
+        alignment = self._aligned()
+        if self.tau != "auto":
+            return float(self.tau)
+        if not self._class_means:
+            raise ValueError(AUTO_TAU_NEEDS_LABELS)
+        founders = [client for client in self._moments if client not in self._joined]
+        return automatic_tau_of(
+            [self._class_means[client] for client in founders],
+            [alignment.statistics[client].variances.sum() for client in founders],
+        )
 
     @property
     def maps_(self):
@@ -168,3 +218,10 @@ class FittedAlignmentMixin:
     def residual_(self):
         """Residual of the barycenter."""
         return self.reference_.residual
+
+
+def check_labels(y, X):
+    """Labels as a vector, one per row of X."""
+    y = column_or_1d(y)
+    check_consistent_length(X, y)
+    return y

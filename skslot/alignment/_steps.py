@@ -12,6 +12,7 @@ from ..geometry import transport_matrix
 from ..geometry._barycenter import solve_barycenter
 from ..geometry._linalg import ROUNDING, cholesky, eigh
 from ..statistics._shrinkage import shrink
+from ._auto_tau import automatic_tau_of
 
 # Smallest eigenvalue of a client's covariance, relative to their mean. The shrunk
 # covariance has no eigenvalue below `shrinkage` in this unit, so raising the shrinkage
@@ -63,12 +64,14 @@ def aggregate(statistics, weights, solver, tol, max_iter):
     return reference, weights
 
 
-def mend_rounding(statistics):
-    """Statistics whose covariance is positive definite although it was rounded.
+def statistics_of(message):
+    """What alignment needs of a message, made positive definite if it was rounded.
 
-    Sent in float16, a covariance may get negative eigenvalues; the shrinkage is raised
-    until they are above the floor.
+    Messages of classifiers have more in them. Sent in float16, a covariance may get
+    negative eigenvalues; the shrinkage is raised until they are above the floor.
     """
+    is_more = hasattr(message, "client_statistics")
+    statistics = message.client_statistics() if is_more else message
     if statistics.is_constant:
         return statistics
     sample = unpack_triangle(statistics.covariance_triangle)
@@ -147,3 +150,28 @@ class _Covariances:
 
     def __iter__(self):
         return (s.covariance for s in self.statistics if not s.is_constant)
+
+
+class ReceivedStatistics:
+    """Statistics of messages that are read anew on each pass, never held as a whole."""
+
+    def __init__(self, messages):
+        self.messages = messages
+
+    def __iter__(self):
+        return map(statistics_of, self.messages)
+
+
+def tau_of(messages):
+    """Automatic strength from messages that describe classes."""
+    cells, traces = [], []
+    for message in messages:
+        if not hasattr(message, "class_means"):
+            raise ValueError(
+                "tau='auto' needs class counts and means, but the message of client "
+                f"{message.client!r} has none; pass y to client_update."
+            )
+        rows = zip(message.classes, message.counts, message.class_means, strict=True)
+        cells.append({label: (n, mean) for label, n, mean in rows if n > 0})
+        traces.append(message.client_statistics().variances.sum())
+    return automatic_tau_of(cells, traces)

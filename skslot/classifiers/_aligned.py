@@ -6,7 +6,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._clients import REMEDY, ClientGroups, shorten
 from ..alignment._client_maps import ClientMaps
-from ..alignment._steps import degeneracy_notes, mend_rounding, summarize
+from ..alignment._steps import degeneracy_notes, statistics_of, summarize
 
 
 class AlignedClassifierMixin:
@@ -59,10 +59,10 @@ class AlignedClassifierMixin:
         """Map of each client, or None for each when there is no aligner."""
         if self.aligner is None:
             return [None] * len(messages)
-        statistics = [mend_rounding(m.client_statistics()) for m in messages]
+        statistics = [statistics_of(message) for message in messages]
         for note in degeneracy_notes(statistics, self.aligner.shrinkage):
             warnings.warn(note, stacklevel=4)
-        self.reference_ = self.aligner.server_aggregate(statistics)
+        self.reference_ = self.aligner.server_aggregate(messages)
         maps = [self.aligner.client_map(s, self.reference_) for s in statistics]
         by_client = dict(zip((s.client for s in statistics), maps, strict=True))
         self._client_maps = ClientMaps(by_client, self.reference_, self.aligner)

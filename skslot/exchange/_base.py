@@ -21,7 +21,7 @@ class Message:
         if type(self) is not type(other):
             return NotImplemented
         return all(
-            np.array_equal(getattr(self, field.name), getattr(other, field.name))
+            _equal(getattr(self, field.name), getattr(other, field.name))
             for field in fields(self)
         )
 
@@ -97,3 +97,9 @@ class Message:
             if field.name in ("client", "classes")
         }
         return replace(received, **labels)
+
+
+def _equal(left, right):
+    if isinstance(left, np.ndarray) or isinstance(right, np.ndarray):
+        return np.array_equal(left, right)
+    return bool(left == right)

@@ -59,6 +59,32 @@ class ClassStatistics(Message):
     shrinkage: np.ndarray = field(default_factory=lambda: np.zeros(1))
     client: object = None
 
+    @classmethod
+    def from_class_means(cls, means, statistics):
+        """Message from class means and the statistics of all rows.
+
+        Parameters
+        ----------
+        means : dict
+            For each label the number of rows and their mean.
+        statistics : ClientStatistics
+            Statistics of all rows of the client.
+
+        Returns
+        -------
+        message : ClassStatistics
+            The message.
+        """
+        counts = [count for count, _ in means.values()]
+        return cls(
+            list(means),
+            np.array(counts, dtype=np.int32),
+            np.array([mean for _, mean in means.values()]),
+            statistics.covariance_triangle,
+            np.array([statistics.shrinkage]),
+            statistics.client,
+        )
+
     @property
     def n_samples(self):
         """Number of rows."""
@@ -68,6 +94,11 @@ class ClassStatistics(Message):
     def mean(self):
         """Mean of all rows."""
         return self.counts @ self.means / self.n_samples
+
+    @property
+    def class_means(self):
+        """Mean of each class."""
+        return self.means
 
     @property
     def covariance(self):

@@ -1,32 +1,13 @@
 """The messages of the alignment round."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from ..statistics._shrinkage import shrink
+from ._base import Message
 from ._packing import pack_triangle, unpack_triangle
-
-
-class Message:
-    """Frozen record of arrays and numbers, equal when all its fields are equal."""
-
-    def __eq__(self, other):
-        if type(self) is not type(other):
-            return NotImplemented
-        return all(
-            _equal(getattr(self, field.name), getattr(other, field.name))
-            for field in fields(self)
-        )
-
-    __hash__ = None
-
-
-def _equal(left, right):
-    if isinstance(left, np.ndarray) or isinstance(right, np.ndarray):
-        return np.array_equal(left, right)
-    return bool(left == right)
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +45,9 @@ class ClientStatistics(Message):
     >>> statistics.covariance.shape
     (3, 3)
     """
+
+    kind = "client statistics"
+    array_fields = ("mean", "covariance_triangle")
 
     n_samples: int
     mean: np.ndarray
@@ -111,13 +95,17 @@ class ClientStatistics(Message):
         """Shrunk covariance, the one that alignment works with."""
         return shrink(unpack_triangle(self.covariance_triangle), self.shrinkage)
 
+    @property
+    def variances(self):
+        """Variance of each feature, without shrinkage."""
+        diagonal = np.r_[0, np.cumsum(np.arange(self.n_features, 1, -1))]
+        return self.covariance_triangle[diagonal]
+
     @cached_property
     def is_constant(self):
         """Whether the rows do not vary, so that only their mean can be aligned."""
-        diagonal = np.r_[0, np.cumsum(np.arange(self.n_features, 1, -1))]
-        variances = self.covariance_triangle[diagonal]
         rounding = 8 * np.finfo(np.float64).eps * np.abs(self.mean)
-        return bool(np.all(variances <= rounding**2))
+        return bool(np.all(self.variances <= rounding**2))
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,6 +124,8 @@ class AlignmentReference(Message):
         Passes that the barycenter took.
     residual : float
         Its scale-free residual.
+    tau : float, default=None
+        Strength of the alignment, when the server chose it (``tau="auto"``).
 
     See Also
     --------
@@ -153,10 +143,14 @@ class AlignmentReference(Message):
     AlignmentReference(n_features=3, n_iter=..., residual=...)
     """
 
+    kind = "alignment reference"
+    array_fields = ("mean", "covariance")
+
     mean: np.ndarray
     covariance: np.ndarray
     n_iter: int
     residual: float
+    tau: float | None = None
 
     def __repr__(self):
         return (

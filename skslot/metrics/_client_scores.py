@@ -188,9 +188,7 @@ def _score(scorer, answers, rows, y, whose):
     try:
         return float(scorer(answers, rows, y[rows]))
     except ValueError as error:
-        raise ValueError(
-            f"the metric is not defined for the rows of {whose}: {error}"
-        ) from error
+        raise ValueError(f"cannot score the rows of {whose}: {error}") from error
 
 
 def _mean_or_nan(scorer, answers, y, groups):

@@ -147,6 +147,8 @@ class ClientScorer(BaseEstimator):
         self._validate_params()
         scorer, y = as_scorer(self.metric), np.asarray(y)
         groups = ClientGroups.from_ids(self._ids(X, client_ids), len(y))
+        # predict of a search takes no ids, that of the estimator it found does
+        estimator = getattr(estimator, "best_estimator_", estimator)
         answers = _LazyAnswers(estimator, X, client_ids)
         if self.average == "pooled":
             return float(scorer(answers, np.arange(len(y)), y))

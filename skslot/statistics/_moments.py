@@ -1,8 +1,10 @@
 """Exact, mergeable moments of feature rows."""
 
 import numpy as np
+from scipy.linalg.blas import dsyrk
 from scipy.sparse import issparse
 
+from ..geometry._linalg import mirror
 from ._shrinkage import shrink, shrinkage_coefficient
 
 # Enough rows that adding their products (m^2 work) disappears behind computing them
@@ -252,9 +254,8 @@ def _moments_of_rows(X):
     # sorted. The exact mean is put right at the end.
     centre = X[:: max(1, n // 64)].mean(axis=0, dtype=np.float64)
     total, cubic, quartic = np.zeros(n_features), np.zeros(n_features), 0.0
-    scatter = np.zeros((n_features, n_features))
+    scatter = np.zeros((n_features, n_features), order="F")
     buffer = np.empty((min(n, TILE_ROWS), n_features))
-    product = np.empty_like(scatter)
     for start in range(0, n, TILE_ROWS):
         tile = X[start : start + TILE_ROWS]
         rows = np.subtract(tile, centre, out=buffer[: len(tile)])
@@ -262,7 +263,9 @@ def _moments_of_rows(X):
         total += np.ones(len(rows)) @ rows
         cubic += squared_norms @ rows
         quartic += squared_norms @ squared_norms
-        scatter += np.matmul(rows.T, rows, out=product)
+        # adds rows.T @ rows to the lower triangle, without a temporary matrix
+        scatter = dsyrk(1.0, rows.T, beta=1.0, c=scatter, lower=1, overwrite_c=True)
+    scatter = mirror(scatter)
     rest = total / n
     trace, squared, scattered = np.trace(scatter), rest @ rest, scatter @ rest
     moments = FeatureMoments(n_features)

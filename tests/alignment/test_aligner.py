@@ -968,7 +968,7 @@ def test_methods_need_fit(clients, call):
 BAD_PARAMS = [
     {"tau": -0.1},
     {"tau": 1.1},
-    {"tau": "auto"},
+    {"tau": "often"},
     {"tau": np.nan},
     {"shrinkage": "lw"},
     {"shrinkage": 1.5},

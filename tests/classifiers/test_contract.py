@@ -24,7 +24,7 @@ PLAIN = {
     "cgs total": FedCGSClassifier(),
     "cgs within": FedCGSClassifier("within", ridge=0.1, priors="uniform"),
     "pft spherical": FedPFTClassifier(random_state=0),
-    "pft diag K=2": FedPFTClassifier(2, covariance_type="diag", random_state=0),
+    "pft diag": FedPFTClassifier(covariance_type="diag", random_state=0),
     "pft full": FedPFTClassifier(covariance_type="full", random_state=0),
 }
 ALIGNED = {
