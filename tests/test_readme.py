@@ -27,7 +27,7 @@ def test_the_pipeline_example_runs(capsys):
     finally:
         sklearn.set_config(**before)
     printed = capsys.readouterr().out
-    assert float(printed.split()[-1]) > 0.9
+    assert float(printed.split()[-1]) > 0.85
     assert "align__tau" in printed
 
 

@@ -16,6 +16,7 @@ With ``--checks`` it prints the wire and speed figures instead.
 import argparse
 import os
 import sys
+import tempfile
 import time
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -72,16 +73,17 @@ def _fedavg(paper=False):
     return FedAvgClassifier(random_state=0)
 
 
-def accuracy_by_client(classifier, data, train, test, tau):
+def accuracy_by_client(classifier, data, train, test, tau, memory):
     X, y, clients = data
-    pipeline = make_pipeline(FederatedOTAligner(tau=tau), classifier)
+    aligner = FederatedOTAligner(tau=tau, memory=memory)
+    pipeline = make_pipeline(aligner, classifier)
     with config_context(enable_metadata_routing=True):
         pipeline.fit(X[train], y[train], client_ids=clients[train])
         right = pipeline.predict(X[test], client_ids=clients[test]) == y[test]
     return [right[clients[test] == client].mean() for client in np.unique(clients)]
 
 
-def print_table(data, alphas, taus, partitions, names):
+def print_table(data, alphas, taus, partitions, names, memory):
     clients = np.unique(data[2])
     head = "".join(f"{str(client)[:9]:>10}" for client in clients)
     print(f"{'alpha':<7}{'method':<16}{'tau':>5}{head}{'mean':>8}{'s.e.':>6}{'std':>6}")
@@ -91,7 +93,7 @@ def print_table(data, alphas, taus, partitions, names):
             for tau in taus:
                 print(f"{alpha} {name} tau={tau}", file=sys.stderr, flush=True)
                 runs = [
-                    accuracy_by_client(make(), data, train, test, tau)
+                    accuracy_by_client(make(), data, train, test, tau, memory)
                     for train, test in splits
                 ]
                 runs = 100 * np.array(runs)
@@ -178,9 +180,15 @@ def main():
         print_closed_form_speed()
         return
     alphas = [None] if arguments.no_shift else arguments.alphas
-    print_table(
-        data, alphas, arguments.taus, arguments.partitions, arguments.methods
-    )
+    with tempfile.TemporaryDirectory() as memory:
+        print_table(
+            data,
+            alphas,
+            arguments.taus,
+            arguments.partitions,
+            arguments.methods,
+            memory,
+        )
 
 
 if __name__ == "__main__":

@@ -5,12 +5,19 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from .._clients import shorten
-from ..exchange import FeatureScale, HeadWeights
+from ..exchange import FeatureScale, FeatureSummary, HeadWeights
 from ._aligned import names_of
 from ._base import Communication
 
 # A spread below this multiple of the offset is rounding: such features are constant.
 ROUNDING = 8 * np.finfo(np.float32).eps
+
+
+def summarize_rows(X, client):
+    """Size, mean and variance of the rows of one client."""
+    mean = X.mean(axis=0, dtype=np.float64)
+    variance = float(np.square(X - mean).mean())
+    return FeatureSummary(len(X), mean, variance, client)
 
 
 def pool_summaries(summaries):
@@ -45,8 +52,51 @@ def average_heads(messages, averaging):
     )
 
 
-def check_messages(messages, expected):
-    """A list of messages of one exchange."""
+def local_labels(y, classes):
+    """Classes in order, the position of each label among them, and their counts."""
+    classes = np.unique(classes)
+    codes = np.searchsorted(classes, y).astype(np.int64)
+    return classes, codes, np.bincount(codes, minlength=len(classes)).astype(np.int32)
+
+
+def training_rows(X, scale):
+    """Rows as local training reads them: a copy in float32."""
+    return X.astype(np.float32) if scale is None else scale.apply(X)
+
+
+def check_standardization(standardize, given, what, step):
+    """Refuse what belongs to ``standardize=True`` without it, and its absence."""
+    if standardize != given:
+        raise ValueError(
+            f"standardize={standardize}, but {what} was {'' if given else 'not '}"
+            f"passed. It comes from {step} and is needed with standardize=True only."
+        )
+
+
+def check_start(start, classes, n_features):
+    """Number of rounds behind weights that fit these classes and features."""
+    if start is None:
+        return 0
+    if start.classes != classes.tolist() or start.n_features != n_features:
+        raise ValueError(
+            f"start is a head for {start.n_features} features and the classes "
+            f"{start.classes}, but here are {n_features} features and the classes "
+            f"{classes.tolist()}. Pass the same classes in every round."
+        )
+    return start.n_rounds
+
+
+def check_finite(weights, client):
+    """Refuse weights of training that diverged."""
+    if not all(np.isfinite(array).all() for array in weights.values()):
+        raise ValueError(
+            f"training diverged at client {client!r}: some weights are not finite. "
+            "Lower the learning rate, or set standardize=True."
+        )
+
+
+def check_kind(messages, expected):
+    """A list of messages of the same kind."""
     messages = list(messages)
     if not messages:
         raise ValueError("messages is empty: there is no client to learn from.")
@@ -56,6 +106,12 @@ def check_messages(messages, expected):
                 f"messages must be {expected.__name__}, got a {type(message).__name__};"
                 f" bytes are read by {expected.__name__}.from_bytes."
             )
+    return messages
+
+
+def check_messages(messages, expected):
+    """A list of messages of one exchange, one per client."""
+    messages = check_kind(messages, expected)
     widths = {message.client: message.n_features for message in messages}
     if len(set(widths.values())) > 1:
         raise ValueError(

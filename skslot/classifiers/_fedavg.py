@@ -13,26 +13,19 @@ from ..exchange._wire import WIRE_DTYPES
 from ._averaging import (
     TrainingRecord,
     average_heads,
+    check_finite,
     check_heads,
+    check_kind,
     check_messages,
+    check_standardization,
+    check_start,
+    local_labels,
     pool_summaries,
+    summarize_rows,
+    training_rows,
 )
 from ._base import OneShotClassifier
-
-
-def _torch_heads():
-    """The module that needs torch, imported when it is first needed."""
-    try:
-        import skorch  # noqa: F401
-        import torch  # noqa: F401
-
-        from . import _torch_heads
-    except ImportError as error:
-        raise ImportError(
-            "FedAvgClassifier trains with torch and skorch, and one of them is "
-            'missing. Install them with: pip install "skslot[torch]"'
-        ) from error
-    return _torch_heads
+from ._optional import torch_heads
 
 
 class FedAvgClassifier(OneShotClassifier):
@@ -84,9 +77,9 @@ class FedAvgClassifier(OneShotClassifier):
         How local training treats the label mix of a client. "all" is the plain
         cross-entropy, which teaches a client that classes it lacks do not exist.
         "held" takes the softmax over the classes that the client holds [2]_, or over
-        all if it holds a single one. "balanced" adds log(1 + number of rows of the
-        class) to each logit [3]_: classes count as if equally frequent, and those the
-        client lacks are hardly pushed down.
+        all if it holds a single one. "balanced" adds log(5 + number of rows of the
+        class) to each logit [3]_: classes count as if they were equally frequent, and
+        those that the client lacks are pushed down little.
     client_column : str or int, default=None
         Name or position of the column of X that holds the client ids. None means that
         ids are passed as ``client_ids``.
@@ -139,9 +132,6 @@ class FedAvgClassifier(OneShotClassifier):
     Notes
     -----
     Needs torch and skorch: ``pip install "skslot[torch]"``.
-
-    In the first round all clients start with the same weights, which are not sent: they
-    follow from the seed.
 
     References
     ----------
@@ -247,16 +237,9 @@ class FedAvgClassifier(OneShotClassifier):
         classifier : FedAvgClassifier
             An unfitted classifier.
         """
-        _torch_heads()
-        from torch.nn import Linear
-
-        paper = {
-            "head": Linear,
-            "lr": 1e-3,
-            "standardize": False,
-            "local_softmax": "all",
-        }
-        return cls(**{**paper, **params})
+        linear = torch_heads().torch.nn.Linear
+        paper = {"head": linear, "lr": 1e-3, "standardize": False}
+        return cls(**{**paper, "local_softmax": "all", **params})
 
     @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X, y, client_ids=None):
@@ -276,7 +259,7 @@ class FedAvgClassifier(OneShotClassifier):
         self : FedAvgClassifier
             The fitted classifier.
         """
-        _torch_heads()
+        torch_heads()
         X, y, groups = self._read_training_rows(X, y, client_ids)
         record = TrainingRecord(self.wire_dtype)
         scale = average = None
@@ -315,10 +298,7 @@ class FedAvgClassifier(OneShotClassifier):
         """
         self._validate_params()
         X = self._read_client(X, client)
-        mean = X.mean(axis=0, dtype=np.float64)
-        variance = float(np.square(X - mean).mean())
-        summary = FeatureSummary(len(X), mean, variance, client)
-        return summary.as_received(self.wire_dtype)
+        return summarize_rows(X, client).as_received(self.wire_dtype)
 
     def server_scale(self, summaries):
         """Server step before training: the common origin and unit of features.
@@ -365,13 +345,16 @@ class FedAvgClassifier(OneShotClassifier):
         message : HeadWeights
             The message to the server, in the precision of the wire.
         """
-        at_random = _torch_heads().starts_at_random(self.head) and start is None
-        if at_random and not isinstance(self.random_state, Integral):
+        heads = torch_heads()
+        is_seeded = isinstance(self.random_state, Integral)
+        if start is None and not is_seeded and heads.starts_at_random(self.head):
             raise ValueError(
                 "clients must start with the same weights, and those of this head are "
                 "random: set random_state to the same integer at all clients."
             )
-        return self._train_client(X, y, classes, client, scale, start, self._seed())
+        return self._train_client(
+            X, y, classes, client, scale, start, self._seed(), heads.n_threads()
+        )
 
     def server_average(self, messages):
         """Server step: the average of the heads of one round.
@@ -409,19 +392,14 @@ class FedAvgClassifier(OneShotClassifier):
             The classifier, fitted.
         """
         self._validate_params()
+        messages, summaries = check_kind(messages, HeadWeights), list(summaries)
+        check_standardization(
+            self.standardize, bool(summaries), "summaries", "client_summary"
+        )
         record, scale = TrainingRecord(self.wire_dtype), None
-        summaries = list(summaries)
-        if self.standardize != bool(summaries):
-            raise ValueError(
-                f"standardize={self.standardize}, but {len(summaries)} summaries were "
-                "passed. They come from client_summary and are needed if, and only if, "
-                "standardize=True."
-            )
         if summaries:
             scale = self.server_scale(summaries)
             record.add_exchange(summaries, scale)
-        messages = list(messages)
-        check_messages(messages[:1], HeadWeights)
         for number in sorted({message.n_rounds for message in messages}):
             heads = [message for message in messages if message.n_rounds == number]
             average = self.server_average(heads)
@@ -447,8 +425,8 @@ class FedAvgClassifier(OneShotClassifier):
         net : skorch.NeuralNetClassifier
             A new net.
         """
-        heads = _torch_heads()
-        return heads.make_net(self.get_params(deep=False), n_features, counts)
+        params = self.get_params(deep=False)
+        return torch_heads().make_net(params, n_features, counts)
 
     # ------------------------------------------------------------------ helpers
 
@@ -459,7 +437,7 @@ class FedAvgClassifier(OneShotClassifier):
 
     def _train_clients(self, X, y, groups, scale, start, seed):
         """Heads of all clients in one round, with progress if asked for."""
-        classes, n_threads = np.unique(y), _torch_heads().n_threads()
+        classes, n_threads = np.unique(y), torch_heads().n_threads()
         run = Parallel(n_jobs=self.n_jobs, prefer=self._prefer, return_as="generator")
         jobs = (
             delayed(self._train_client)(
@@ -477,45 +455,25 @@ class FedAvgClassifier(OneShotClassifier):
             )
         return messages
 
-    def _train_client(self, X, y, classes, client, scale, start, seed, n_threads=None):
-        heads = _torch_heads()
+    def _train_client(self, X, y, classes, client, scale, start, seed, n_threads):
         X, y, classes = self._client_rows(X, y, classes, client)
-        if self.standardize != (scale is not None):
-            raise ValueError(
-                f"standardize={self.standardize}, but scale is {scale!r}. It comes "
-                "from server_scale and is needed if, and only if, standardize=True."
-            )
-        classes = np.unique(classes)
-        codes = np.searchsorted(classes, y).astype(np.int64)
-        counts = np.bincount(codes, minlength=len(classes)).astype(np.int32)
-        n_rounds = 0 if start is None else start.n_rounds
-        weights, losses = heads.train(
-            self.local_net(X.shape[1], counts),
-            _prepare(X, scale),
-            codes,
-            None if start is None else start.weights,
-            seed + n_rounds,
-            n_threads or heads.n_threads(),
+        check_standardization(
+            self.standardize, scale is not None, "scale", "server_scale"
         )
-        if not all(np.isfinite(array).all() for array in weights.values()):
-            raise ValueError(
-                f"training diverged at client {client!r}: some weights are not finite. "
-                "Lower the learning rate, or set standardize=True."
-            )
-        message = HeadWeights(
-            classes.tolist(),
-            counts,
-            weights,
-            losses,
-            X.shape[1],
-            n_rounds + 1,
-            client,
+        classes, codes, counts = local_labels(y, classes)
+        n_rounds = check_start(start, classes, X.shape[1])
+        net, rows = self.local_net(X.shape[1], counts), training_rows(X, scale)
+        weights, losses = torch_heads().train(
+            net, rows, codes, start, seed + n_rounds, n_threads
         )
+        check_finite(weights, client)
+        facts = X.shape[1], n_rounds + 1, client
+        message = HeadWeights(classes.tolist(), counts, weights, losses, *facts)
         return message.as_received(self.wire_dtype)
 
     def _adopt(self, average, scale, record):
         """Become the classifier with these weights."""
-        heads = _torch_heads()
+        heads = torch_heads()
         net = self.local_net(average.n_features, average.counts)
         self.net_ = heads.fitted_net(net, average.weights)
         self.model_, self.scale_ = average, scale
@@ -523,24 +481,15 @@ class FedAvgClassifier(OneShotClassifier):
         self.classes_ = np.array(average.classes)[held]
         self.n_features_in_ = average.n_features + (self.client_column is not None)
         self.history_, self.communication_ = record.history, record.communication
-        linear = heads.linear_coefficients(self.net_)
-        if linear is None:
-            vars(self).pop("coef_", None)
-            vars(self).pop("intercept_", None)
-            return self
-        self.coef_, self.intercept_ = linear[0][held], linear[1][held]
-        if scale is not None:
-            self.coef_ /= scale.scale
-            self.intercept_ -= self.coef_ @ scale.mean
+        for name in ("coef_", "intercept_"):  # of an earlier fit
+            vars(self).pop(name, None)
+        linear = heads.linear_coefficients(self.net_, scale)
+        if linear is not None:
+            self.coef_, self.intercept_ = linear[0][held], linear[1][held]
         return self
 
     def _scores(self, X):
         if hasattr(self, "coef_"):
             return X @ self.coef_.T + self.intercept_
-        scores = _torch_heads().class_scores(self.net_, _prepare(X, self.scale_))
+        scores = torch_heads().class_scores(self.net_, training_rows(X, self.scale_))
         return scores[:, self.model_.counts > 0]
-
-
-def _prepare(X, scale):
-    """Rows as local training reads them: a copy in float32."""
-    return X.astype(np.float32) if scale is None else scale.apply(X)

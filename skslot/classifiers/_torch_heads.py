@@ -18,6 +18,10 @@ OPTIMIZERS = {
 }
 # Rows per batch where no gradient is needed.
 EVALUATION_BATCH = 4096
+# Added to the rows of each class in balanced training. Fewer push classes that a client
+# lacks down less, which is better the more clients differ; five did at least as well as
+# "held" on PACS and on digits, aligned or not.
+EXTRA_ROWS = 5
 
 
 class LinearHead(torch.nn.Linear):
@@ -66,7 +70,7 @@ def logit_offsets(counts, local_softmax):
     """What is added to the logits of each class while a client trains."""
     counts = np.asarray(counts, dtype=np.float64)
     if local_softmax == "balanced":
-        return np.log(counts + 1)
+        return np.log(counts + EXTRA_ROWS)
     # A class on its own has nothing to be told apart from but those held elsewhere.
     if local_softmax == "held" and np.sum(counts > 0) > 1:
         return np.where(counts > 0, 0.0, -np.inf)
@@ -115,7 +119,7 @@ def starts_at_random(head):
 
 
 def train(net, X, codes, start, seed, n_threads):
-    """Train an unfitted net, from weights or from its own: (weights, losses).
+    """Train an unfitted net, from ``start`` or its own weights: (weights, losses).
 
     Leaves the random state and the number of threads of torch as they were. Results
     depend on the latter in the last bits, so it is the same in every process.
@@ -123,7 +127,7 @@ def train(net, X, codes, start, seed, n_threads):
     with _threads(n_threads), _seeded(seed, net.device):
         net.initialize()
         if start is not None:
-            load_weights(net, start)
+            load_weights(net, start.weights)
         before = _mean_loss(net, X, codes)
         if net.callbacks == "disable":
             # partial_fit takes Ctrl-C for a callback that stops early, and goes on
@@ -154,16 +158,23 @@ def load_weights(net, weights):
     net.module_.load_state_dict(state)
 
 
-def linear_coefficients(net):
-    """Weights and intercepts of a net that is linear in its logits, else None."""
+def linear_coefficients(net, scale=None):
+    """Weights and intercepts of a net that is linear in its logits, else None.
+
+    They are for rows before these are scaled.
+    """
     module = net.module_
-    linear = getattr(type(module), "forward", None) is torch.nn.Linear.forward
+    linear = type(module).forward is torch.nn.Linear.forward
     if not linear or not _has_logits(net):
         return None
     coef = _to_numpy(module.weight).astype(np.float64)
-    if module.bias is None:
-        return coef, np.zeros(len(coef))
-    return coef, _to_numpy(module.bias).astype(np.float64)
+    intercept = np.zeros(len(coef))
+    if module.bias is not None:
+        intercept += _to_numpy(module.bias)
+    if scale is not None:
+        coef /= scale.scale
+        intercept -= coef @ scale.mean
+    return coef, intercept
 
 
 def class_scores(net, X):

@@ -22,7 +22,7 @@ def encode(kind, arrays, facts, dtype):
             if exponent:
                 scales[name] = exponent
             array = np.ldexp(array, -exponent).astype(dtype)
-        tensors[name] = np.ascontiguousarray(array)
+        tensors[name] = np.asarray(array, order="C")
     header = {"format": FORMAT, "kind": kind, "dtype": dtype, "scales": scales, **facts}
     return save(tensors, metadata={"skslot": json.dumps(header, default=_plain)})
 

@@ -1,14 +1,13 @@
 """The tour on embedded data that ``skslot demo`` prints."""
 
 from dataclasses import dataclass
+from textwrap import fill
 
 import numpy as np
-from sklearn import config_context
-from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.model_selection import train_test_split
-from sklearn.pipeline import make_pipeline
 
 from ..alignment import FederatedOTAligner
+from ..classifiers import Communication, FedCGSClassifier
 from ..datasets import load_digit_scanners
 from ..model_selection import ClassTable, class_table, dirichlet_label_shift
 
@@ -30,8 +29,8 @@ class DemoResult:
         Test accuracy.
     example : ClassTable
         Training rows of the first partition.
-    message_bytes : int
-        Size of what one client sends, in float32.
+    communication : Communication
+        Bytes that one client sent and received.
 
     See Also
     --------
@@ -49,14 +48,13 @@ class DemoResult:
     taus: tuple
     accuracy: np.ndarray
     example: ClassTable
-    message_bytes: int
+    communication: Communication
 
     def __str__(self):
         percent = 100 * self.accuracy
         by_client = percent.mean(axis=0)
         mean = percent.mean(axis=1)
         error = mean.std(axis=0, ddof=1) / np.sqrt(len(mean)) if len(mean) > 1 else None
-        best = int(by_client.mean(axis=0).argmax())
         lines = [
             "Handwritten digits at four sites with different scanners. Labels are "
             "skewed too:",
@@ -67,8 +65,8 @@ class DemoResult:
             "",
             "Test accuracy (%) at each site, where all digits occur equally often, of "
             "one",
-            "linear discriminant trained on the features of all sites, aligned with "
-            "strength tau:",
+            "FedCGS classifier made from one message per site, aligned with strength "
+            "tau:",
             "",
             f"{'site':<12}" + "".join(f"{f'tau={tau:g}':>9}" for tau in self.taus),
         ]
@@ -79,19 +77,30 @@ class DemoResult:
         )
         if error is not None:
             lines.append(f"{'+/- s.e.':<12}" + "".join(f"{v:>9.1f}" for v in error))
-        lines += ["", self._meaning(by_client.mean(axis=0), best)]
+        lines += ["", self._meaning(by_client.mean(axis=0))]
         return "\n".join(lines)
 
-    def _meaning(self, mean, best):
-        return (
-            f"Without alignment (tau=0) the classifier is right in {mean[0]:.1f} % of "
-            f"cases, at tau={self.taus[best]:g} in {mean[best]:.1f} %:\n"
-            "a class that a site never saw is now recognised there, because the sites' "
-            "features were\nmoved towards a common reference. Full alignment "
-            f"(tau=1) gives {mean[-1]:.1f} %: it also removes differences\nthat come "
-            "from the labels. Each site sent one message of "
-            f"{self.message_bytes / 1000:.1f} kB and no image."
+    def _meaning(self, mean):
+        accuracy = dict(zip(self.taus, mean, strict=True))
+        default = FederatedOTAligner().tau
+        text = f"Without alignment {accuracy[0.0]:.1f} % of digits are recognised. "
+        if default in accuracy:
+            text += (
+                f"At the default tau={default:g} it is {accuracy[default]:.1f} %: a "
+                "digit that a site never had in training is now recognised there, "
+                "because the features of all sites were moved towards a common "
+                "reference. "
+            )
+        if 1.0 in accuracy:
+            text += (
+                f"At tau=1 it is {accuracy[1.0]:.1f} %: full alignment also removes "
+                "differences that come from the labels. "
+            )
+        text += (
+            f"Each site sent one message of {self.communication.up / 1000:.1f} kB and "
+            "no image."
         )
+        return fill(text, width=88)
 
 
 def run_demo(n_partitions=10, taus=(0.0, 0.2, 0.4, 0.6, 0.8, 1.0), progress=None):
@@ -124,23 +133,19 @@ def run_demo(n_partitions=10, taus=(0.0, 0.2, 0.4, 0.6, 0.8, 1.0), progress=None
     True
     """
     data = load_digit_scanners()
-    accuracy, example, aligner = [], None, None
+    accuracy, example = [], None
     for seed in range(n_partitions):
         train, test = _skewed_split(data, seed)
         if example is None:
             example = class_table(data.target[train], data.client_ids[train])
-            aligner = FederatedOTAligner().fit(
-                data.data[train], client_ids=data.client_ids[train]
-            )
-        columns = [_accuracy_by_client(data, train, test, tau) for tau in taus]
+        classifiers = [_fit(data, train, tau) for tau in taus]
+        columns = [_accuracy_by_client(c, data, test) for c in classifiers]
         accuracy.append(np.column_stack(columns))
         if progress is not None:
             progress(seed + 1, n_partitions)
-    message = aligner.statistics_[0]
-    numbers = message.mean.size + message.covariance_triangle.size + 2
-    return DemoResult(
-        aligner.clients_.tolist(), tuple(taus), np.array(accuracy), example, 4 * numbers
-    )
+    clients = example.clients.tolist()
+    communication = classifiers[0].communication_[clients[0]]
+    return DemoResult(clients, tuple(taus), np.array(accuracy), example, communication)
 
 
 def _skewed_split(data, seed):
@@ -159,13 +164,16 @@ def _skewed_split(data, seed):
     return train[kept], test
 
 
-def _accuracy_by_client(data, train, test, tau):
-    X, y, ids = data.data, data.target, data.client_ids
-    pipeline = make_pipeline(
-        FederatedOTAligner(tau=tau),
-        LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto"),
+def _fit(data, train, tau):
+    classifier = FedCGSClassifier(
+        "within", aligner=FederatedOTAligner(tau=tau), wire_dtype="float32"
     )
-    with config_context(enable_metadata_routing=True):
-        pipeline.fit(X[train], y[train], client_ids=ids[train])
-        right = pipeline.predict(X[test], client_ids=ids[test]) == y[test]
-    return [right[ids[test] == client].mean() for client in np.unique(ids)]
+    return classifier.fit(
+        data.data[train], data.target[train], client_ids=data.client_ids[train]
+    )
+
+
+def _accuracy_by_client(classifier, data, test):
+    y, ids = data.target[test], data.client_ids[test]
+    right = classifier.predict(data.data[test], client_ids=ids) == y
+    return [right[ids == client].mean() for client in np.unique(ids)]

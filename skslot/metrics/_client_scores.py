@@ -11,6 +11,9 @@ from sklearn.utils import check_consistent_length, column_or_1d
 from .._clients import ClientGroups, clients_array
 from ._metric import as_scorer
 
+# What balanced accuracy warns of; where clients lack classes, that is no news.
+CLASSES_LACK = "y_pred contains classes not in y_true|A single label was found"
+
 
 def client_scores(y_true, y_pred, client_ids, metric="accuracy"):
     """Score predictions at each client.
@@ -53,10 +56,17 @@ def client_scores(y_true, y_pred, client_ids, metric="accuracy"):
     groups = ClientGroups.from_ids(client_ids, len(y_true))
     answers = _Answers(y_pred, np.union1d(y_true, y_pred))
     scorer = as_scorer(metric)
+    try:
+        scores = score_clients(scorer, answers, y_true, groups)
+    except AttributeError as error:
+        raise ValueError(
+            f"metric={metric!r} wants more than predicted labels, such as "
+            "probabilities; use make_client_scorer, which asks the estimator."
+        ) from error
     return ClientScores(
         clients_array(groups.clients),
         np.array([len(rows) for rows in _positions(groups, len(y_true))]),
-        score_clients(scorer, answers, y_true, groups),
+        scores,
         _mean_or_nan(scorer, answers, y_true, groups),
     )
 
@@ -177,7 +187,7 @@ def score_cells(scorer, answers, y, groups):
     """Score of each (client, class) cell that has rows."""
     scores = []
     for client, rows in zip(groups.clients, _positions(groups, len(y)), strict=True):
-        for label in np.unique(y[rows]):
+        for label in np.unique(y[rows]).tolist():
             cell = rows[y[rows] == label]
             name = f"class {label!r} of client {client!r}"
             scores.append(_score(scorer, answers, cell, y, name))
@@ -186,7 +196,9 @@ def score_cells(scorer, answers, y, groups):
 
 def _score(scorer, answers, rows, y, whose):
     try:
-        return float(scorer(answers, rows, y[rows]))
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", CLASSES_LACK)
+            return float(scorer(answers, rows, y[rows]))
     except ValueError as error:
         raise ValueError(f"cannot score the rows of {whose}: {error}") from error
 

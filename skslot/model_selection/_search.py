@@ -1,10 +1,13 @@
 """GridSearchCV with the defaults that federated data asks for."""
 
 from contextlib import contextmanager
+from functools import partial
+from numbers import Integral, Real
 
 import numpy as np
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
+from sklearn.utils._param_validation import Interval
 from sklearn.utils.metadata_routing import get_routing_for_object
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
@@ -49,7 +52,8 @@ class FederatedGridSearchCV(GridSearchCV):
         the largest mean score minus ``tau_prior * (tau - tau_auto) ** 2``. 0 takes the
         largest mean score.
     refit : bool, str or callable, default=True
-        As in GridSearchCV; a callable replaces the choice described above.
+        As in GridSearchCV; with several scores, the name of the one to choose by. A
+        callable replaces the choice described above.
     client_column : str or int, default=None
         Column of X that holds the ids, for the default ``scoring`` and ``cv``. None
         means that ids are passed as ``client_ids``, with metadata routing on.
@@ -69,7 +73,7 @@ class FederatedGridSearchCV(GridSearchCV):
     tau_auto_ : float or None
         The automatic ``tau`` for all rows; None when the grid has no ``tau``.
     best_tau_ : float or None
-        The ``tau`` that was chosen.
+        The ``tau`` that was chosen; the automatic one if that was "auto".
     cv_results_ : dict of numpy (masked) ndarrays
         As in GridSearchCV.
     best_estimator_ : estimator
@@ -78,6 +82,9 @@ class FederatedGridSearchCV(GridSearchCV):
         The best parameters.
     best_index_ : int
         Their position in ``cv_results_``.
+    best_score_ : float
+        Their mean score, without the preference for a ``tau``; not with a callable
+        ``refit``.
 
     See Also
     --------
@@ -107,6 +114,12 @@ class FederatedGridSearchCV(GridSearchCV):
     >>> search.best_tau_ > 0
     True
     """
+
+    _parameter_constraints: dict = {
+        **GridSearchCV._parameter_constraints,
+        "tau_prior": [Interval(Real, 0, None, closed="left")],
+        "client_column": [str, Integral, None],
+    }
 
     def __init__(
         self,
@@ -159,8 +172,12 @@ class FederatedGridSearchCV(GridSearchCV):
         self.tau_auto_ = self._automatic_tau(X, y, params)
         with self._defaults_in_place():
             super().fit(X, y, **params)
-        taus = self._taus(self.cv_results_)
-        self.best_tau_ = None if taus is None else taus[self.best_index_]
+        self.best_tau_ = None
+        if hasattr(self, "best_index_"):  # not with several scores and refit=False
+            if self._metric_to_choose_by() is not None:
+                self.best_score_ = self._mean_scores()[self.best_index_]
+            if self.tau_auto_ is not None:
+                self.best_tau_ = float(self._taus(self.cv_results_)[self.best_index_])
         return self
 
     @available_if(_best_estimator_has("predict"))
@@ -240,68 +257,92 @@ class FederatedGridSearchCV(GridSearchCV):
             Mean score of each candidate, the automatic tau, and what was chosen.
         """
         check_is_fitted(self)
-        results = self.cv_results_
+        means = self._mean_scores()
+        stds = self.cv_results_[f"std_test_{self._metric_shown()}"]
+        best = getattr(self, "best_index_", None)
         lines = [f"{'':2}{'mean score':>10}{'+/-':>7}  parameters"]
-        for index, params in enumerate(results["params"]):
-            mark = ">" if index == self.best_index_ else " "
-            mean = results["mean_test_score"][index]
-            std = results["std_test_score"][index]
+        for index, params in enumerate(self.cv_results_["params"]):
+            mark = ">" if index == best else " "
             text = ", ".join(f"{name}={value!r}" for name, value in params.items())
-            lines.append(f"{mark:2}{mean:>10.3f}{std:>7.3f}  {text}")
-        if self.tau_auto_ is not None:
-            lines.append(
-                f"automatic tau {self.tau_auto_:.2f}, chosen tau {self.best_tau_}: "
-                f"mean score - {self.tau_prior:g} * (tau - automatic)^2 is largest"
+            lines.append(f"{mark:2}{means[index]:>10.3f}{stds[index]:>7.3f}  {text}")
+        if self.best_tau_ is not None:
+            taus = (
+                f"automatic tau {self.tau_auto_:.2f}, chosen tau {self.best_tau_:.2f}"
             )
+            rule = f"mean score - {self.tau_prior:g} * (tau - automatic)^2 is largest"
+            is_ours = self._metric_to_choose_by() is not None
+            lines.append(f"{taus}: {rule}" if is_ours else taus)
         return "\n".join(lines)
 
     @contextmanager
     def _defaults_in_place(self):
         """Stand the defaults in for None while GridSearchCV looks at the parameters."""
         given = self.scoring, self.cv, self.refit
-        column = self.client_column
+        metric, column = self._metric_to_choose_by(), self.client_column
         if self.scoring is None:
             self.scoring = ClientScorer(average="cell", client_column=column)
         if self.cv is None:
             self.cv = CellHoldoutKFold(client_column=column)
-        if self.refit is True and callable(self.scoring):
-            self.refit = self._choose
+        if metric is not None:
+            self.refit = partial(self._choose, metric)
         try:
             yield
         finally:
             self.scoring, self.cv, self.refit = given
 
-    def _choose(self, results):
+    def _metric_to_choose_by(self):
+        """Name of the score in the results, or None if the choice is not ours."""
+        one = self.scoring is None or isinstance(self.scoring, str)
+        if one or callable(self.scoring):
+            return "score" if self.refit is True else None
+        is_name = isinstance(self.refit, str) and self.refit in self.scoring
+        return self.refit if is_name else None
+
+    def _metric_shown(self):
+        if not self.multimetric_:
+            return "score"
+        return self.refit if isinstance(self.refit, str) else next(iter(self.scorer_))
+
+    def _mean_scores(self):
+        return self.cv_results_[f"mean_test_{self._metric_shown()}"]
+
+    def _choose(self, metric, results):
         """Position of the candidate with the best score close to the automatic tau."""
-        scores, taus = results["mean_test_score"], self._taus(results)
-        if taus is not None:
-            apart = [0 if tau == "auto" else tau - self.tau_auto_ for tau in taus]
+        scores = results[f"mean_test_{metric}"]
+        if self.tau_auto_ is not None:
+            apart = self._taus(results) - self.tau_auto_
             scores = scores - self.tau_prior * np.square(apart)
         return int(np.nanargmax(scores))
 
     def _taus(self, results):
-        return results.get(f"param_{self._tau_name()}")
+        """Strength that each candidate aligns with; 0 if it has no aligner."""
+        path = self._aligner_path()
+        own = self.estimator.get_params()[path]
+        taus = []
+        for params in results["params"]:
+            tau = getattr(params.get(path, own), "tau", 0.0)
+            tau = params.get(f"{path}__tau", tau)
+            taus.append(self.tau_auto_ if tau == "auto" else tau)
+        return np.array(taus, dtype=float)
 
-    def _tau_name(self):
-        """Name of the aligner's tau among the parameters of the estimator."""
-        if isinstance(self.estimator, FederatedOTAligner):
-            return "tau"
+    def _aligner_path(self):
+        """Name of the aligner among the parameters of the estimator."""
         params = self.estimator.get_params().items()
         aligners = (n for n, v in params if isinstance(v, FederatedOTAligner))
-        return next((f"{name}__tau" for name in aligners), None)
+        return next(aligners, None)
 
     def _automatic_tau(self, X, y, params):
         """What tau="auto" is for all rows, if tau is searched at all."""
-        name = self._tau_name()
+        path = self._aligner_path()
+        name = f"{path}__tau"
         grids = (
             [self.param_grid] if isinstance(self.param_grid, dict) else self.param_grid
         )
-        if name is None or not any(name in grid for grid in grids):
+        if not any(name in grid for grid in grids):
             return None
         estimator = clone(self.estimator).set_params(**{name: "auto"})
         taken = get_routing_for_object(estimator).consumes("fit", params)
         estimator.fit(X, y, **{key: params[key] for key in taken})
-        path = name.removesuffix("__tau")
         aligner = estimator.get_params()[path]
         if aligner.__sklearn_is_fitted__():
             return aligner.tau_

@@ -302,6 +302,7 @@ class CellHoldoutKFold(_ClientSplitter):
         counts = np.array([[len(cell) for cell in row] for row in cells])
         share = np.mean(counts == 0) if self.unseen == "auto" else self.unseen
         n_held = round(self.n_splits * share)
+        ordinary = stratified_folds(y, groups, self.n_splits, rng)
         held = assign_cells(counts, n_held, self.min_cell, self.min_client, rng)
         if len(held) < n_held:
             warnings.warn(
@@ -311,7 +312,6 @@ class CellHoldoutKFold(_ClientSplitter):
                 "Lower min_cell or min_client, or use fewer folds.",
                 stacklevel=4,
             )
-        ordinary = stratified_folds(y, groups, self.n_splits, rng)
         return ordinary[: self.n_splits - len(held)] + [
             np.concatenate([cells[client][label] for client, label in fold])
             for fold in held

@@ -1,7 +1,7 @@
 """Exact, mergeable moments of feature rows."""
 
 import numpy as np
-from scipy.linalg.blas import dsyrk
+from scipy.linalg.blas import dsyr, dsyrk
 from scipy.sparse import issparse
 
 from ..geometry._linalg import mirror
@@ -9,7 +9,7 @@ from ._shrinkage import shrink, shrinkage_coefficient
 
 # Enough rows that adding their products (m^2 work) disappears behind computing them
 # (rows * m^2 work), few enough to stay in the cache.
-TILE_ROWS = 1024
+TILE_ROWS = 256
 
 
 class FeatureMoments:
@@ -67,7 +67,8 @@ class FeatureMoments:
         self.n_samples = 0
         self.mean = np.zeros(self.n_features)
         self._mean_rest = np.zeros(self.n_features)  # what rounding the mean cut off
-        self._scatter = np.zeros((self.n_features, self.n_features))
+        # one zero seen m^2 times: no memory for a matrix that the first rows replace
+        self._scatter = np.broadcast_to(0.0, (self.n_features, self.n_features))
         self._cubic = np.zeros(self.n_features)
         self._quartic = 0.0
 
@@ -178,7 +179,7 @@ class FeatureMoments:
         coefficient = shrinkage_coefficient(
             shrinkage, sample, self.n_samples, self._quartic
         )
-        return shrink(sample, coefficient), coefficient
+        return shrink(sample, coefficient, out=sample), coefficient
 
     def sample_covariance(self):
         """Covariance divided by ``n_samples``, without shrinkage.
@@ -265,19 +266,19 @@ def _moments_of_rows(X):
         quartic += squared_norms @ squared_norms
         # adds rows.T @ rows to the lower triangle, without a temporary matrix
         scatter = dsyrk(1.0, rows.T, beta=1.0, c=scatter, lower=1, overwrite_c=True)
-    scatter = mirror(scatter)
     rest = total / n
+    scatter = mirror(dsyr(-n, rest, a=scatter, lower=1, overwrite_a=True))
     trace, squared, scattered = np.trace(scatter), rest @ rest, scatter @ rest
     moments = FeatureMoments(n_features)
     moments.n_samples = n
     moments.mean, moments._mean_rest = _add_exactly(centre, rest)
-    moments._scatter = scatter - np.outer(n * rest, rest)
-    moments._cubic = cubic - 2 * scattered - (trace - 2 * n * squared) * rest
+    moments._scatter = scatter
+    moments._cubic = cubic - 2 * scattered - (trace + n * squared) * rest
     moments._quartic = (
         quartic
-        - 4 * (cubic @ rest)
-        + 4 * (rest @ scattered)
-        + 2 * squared * trace
-        - 3 * n * squared**2
+        - 4 * (moments._cubic @ rest)
+        - 4 * (rest @ scattered)
+        - 2 * squared * trace
+        - n * squared**2
     )
     return moments

@@ -5,11 +5,11 @@ from numbers import Real
 import numpy as np
 
 
-def shrink(covariance, coefficient):
-    """``(1 - coefficient) * C + coefficient * trace(C) / m * I``."""
-    shrunk = (1.0 - coefficient) * covariance
-    diagonal = np.diag_indices_from(shrunk)
-    shrunk[diagonal] += coefficient * np.trace(covariance) / len(covariance)
+def shrink(covariance, coefficient, out=None):
+    """``(1 - coefficient) * C + coefficient * trace(C) / m * I``, maybe in place."""
+    mean_eigenvalue = np.trace(covariance) / len(covariance)
+    shrunk = np.multiply(covariance, 1.0 - coefficient, out=out)
+    shrunk.flat[:: len(shrunk) + 1] += coefficient * mean_eigenvalue
     return shrunk
 
 

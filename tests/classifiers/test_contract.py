@@ -276,6 +276,15 @@ def test_random_state_instance_is_reproducible_and_moves_on(variant):
 
 
 @over(PFT)
+def test_random_state_instance_is_used_once_per_fit(variant):
+    """Not by each client in its turn, which threads would make irreproducible."""
+    one, three = np.random.RandomState(0), np.random.RandomState(0)
+    new(variant, random_state=one).fit(X, Y)
+    new(variant, random_state=three).fit(X, Y, client_ids=IDS)
+    assert one.randint(2**31 - 1) == three.randint(2**31 - 1)
+
+
+@over(PFT)
 def test_without_random_state_fits_differ(variant):
     first, second = (outputs(fitted(variant, random_state=None)) for _ in range(2))
     assert not np.array_equal(first[1], second[1])

@@ -10,6 +10,7 @@ import sklearn
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load
+from sklearn.covariance import oas
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.model_selection import train_test_split
 from sklearn.pipeline import Pipeline
@@ -202,6 +203,21 @@ def test_auto_copes_with_constant_columns(covariance):
     plain = FedCGSClassifier(covariance).fit(X, Y, client_ids=IDS)
     assert np.isfinite(classifier.coef_).all()
     assert np.mean(classifier.predict(rows) == plain.predict(X)) > 0.97
+
+
+@COVARIANCES
+def test_auto_is_oracle_approximating_shrinkage_and_a_millionth(covariance):
+    centred = X - (
+        X.mean(axis=0)
+        if covariance == "total"
+        else np.array([X[Y == c].mean(axis=0) for c in range(3)])[Y]
+    )
+    expected = oas(centred, assume_centered=True)[0]
+    expected += 1e-6 * X.var(axis=0).mean() * np.eye(6)
+    actual = FedCGSClassifier(covariance).fit(X, Y, client_ids=IDS)
+    means = np.array([X[Y == c].mean(axis=0) for c in range(3)])
+    weights = np.linalg.solve(expected, (means - means.mean(axis=0)).T).T
+    np.testing.assert_allclose(actual.coef_, weights, rtol=1e-9)
 
 
 @COVARIANCES

@@ -404,6 +404,18 @@ def test_variances_grow_as_the_map_makes_the_classes_grow(covariance_type):
     np.testing.assert_allclose(first.var(axis=0).mean(), 4, rtol=0.1)
 
 
+def test_variances_grow_by_what_happens_within_classes():
+    """The map leaves the direction in which class means differ as it is."""
+    rng = np.random.default_rng(0)
+    y, rows = np.arange(4000) % 2, rng.standard_normal((4000, 2))
+    rows[:, 0] += 20 * y
+    ids = np.repeat([0, 1], 2000)
+    rows[ids == 1, 1] *= 3  # the reference is half-way: scale 2
+    actual, labels = drawn(rows, y, ids, aligner=FederatedOTAligner(1))
+    first = actual[:2000][labels[:2000] == 0]
+    np.testing.assert_allclose(first.var(axis=0), (1 + 4) / 2, rtol=0.15)
+
+
 @TYPES
 @pytest.mark.parametrize("aligner", [None, FederatedOTAligner()], ids=["", "aligned"])
 def test_float16_wire_costs_hardly_any_accuracy(covariance_type, aligner):
