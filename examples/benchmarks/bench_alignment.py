@@ -33,8 +33,11 @@ import math
 import platform
 import sys
 import tempfile
+import textwrap
 import time
 import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
 from importlib import metadata
 from statistics import median
 
@@ -50,6 +53,8 @@ RESIDUAL = 1e-10
 POT_TIMED_PASSES = 2
 POT_TRACED_PASSES = 60
 TAU_GRID = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+ROWS = (2048, 4096, 8192, 16384)
+CLIENTS = (3, 6, 12, 24)
 
 # ------------------------------------------------------------------------ sections
 
@@ -64,52 +69,46 @@ def bench_moments(quick):
             ours, theirs = cpu_seconds(
                 lambda X=X: FeatureMoments.from_rows(X).covariance("ledoit_wolf"),
                 lambda X=X: ledoit_wolf(X),
-                repeats=5 if quick else 11,
+                repeats=7 if quick or n_features > 512 else 21,
             )
-            rows.append(
-                [
-                    n_features,
-                    n_samples,
-                    milliseconds(theirs),
-                    milliseconds(ours),
-                    *at_least(2.5, theirs / ours),
-                ]
-            )
+            times = milliseconds(theirs), milliseconds(ours)
+            rows.append([n_features, n_samples, *times, *at_least(2.5, theirs / ours)])
     print_table(
-        "Moments: FeatureMoments.from_rows(X).covariance() and sklearn's ledoit_wolf(X)",
+        "Moments: FeatureMoments.from_rows(X).covariance() against ledoit_wolf(X)",
         ["m", "n", "sklearn ms", "skslot ms", "ratio", "required", "met"],
         rows,
-        "The same covariance to 1e-12, and it can still be merged with that of other "
-        "rows: one product of the rows instead of three.",
+        "The same covariance to 1e-12 for one product of the rows instead of three, "
+        "and it can still be merged with that of other rows.",
     )
 
 
 def bench_barycenter(quick):
     """Barycenter to the same residual by three libraries."""
-    peers = {"pyRiemann": optional("pyriemann.utils"), "POT": optional("ot")}
+    pyriemann, pot = optional("pyriemann.utils"), optional("ot")
     rows = []
     for n_features in (256,) if quick else (256, 512):
         for n_clients in (6,) if quick else (6, 12):
-            progress(f"barycenter: m={n_features}, K={n_clients}, counting passes")
+            case = f"barycenter: m={n_features}, K={n_clients}"
+            progress(f"{case}, counting passes")
             covariances = client_covariances(n_clients, n_features)
-            solvers = barycenter_solvers(covariances, peers)
-            progress(f"barycenter: m={n_features}, K={n_clients}, timing")
-            repeats = 3 if n_features > 256 else 5
-            times = cpu_seconds(*(s["run"] for s in solvers.values()), repeats=repeats)
-            rows += barycenter_rows(n_features, n_clients, covariances, solvers, times)
+            contestants = barycenter_contestants(covariances, pyriemann, pot)
+            progress(f"{case}, timing")
+            repeats = 3 if quick or n_features > 256 else 5
+            seconds = cpu_seconds(*contestants, repeats=repeats)
+            for row in barycenter_rows(covariances, contestants, seconds):
+                rows.append([n_features, n_clients, *row])
+    header = ["m", "K", "solver", "passes", "seconds", "residual"]
     print_table(
         f"Barycenter of K Ledoit-Wolf covariances, to residual {RESIDUAL:.0e}",
-        ["m", "K", "solver", "passes", "seconds", "residual", "ratio", "required"]
-        + ["met"],
+        [*header, "ratio", "required", "met"],
         rows,
-        "The ratio is the time of the peer over that of skslot. All counts of passes "
-        "include the one that sees the residual of |sum_k w_k T_k - I| / sqrt(m) fall "
-        f"to {RESIDUAL:.0e}. pyRiemann is given this number of passes, counted before "
-        "with solver='fixed_point', which is the same iteration; its own tolerance "
-        f"has a scale. POT is timed for {POT_TIMED_PASSES} passes, which all cost the "
-        "same, and scaled up. Its number of passes is a lower bound, continued from "
-        f"the slope of the residual at pass {POT_TRACED_PASSES}: convergence only gets "
-        "slower.",
+        "The ratio is the CPU time of the peer over that of skslot.",
+        "The residual is |sum_k w_k T_k - I| / sqrt(m) for all. Passes include the one "
+        f"that sees it fall to {RESIDUAL:.0e}. pyRiemann runs exactly as many as it "
+        "needs, counted beforehand with solver='fixed_point', which is the same "
+        f"iteration. POT is timed for {POT_TIMED_PASSES} passes and scaled up: all its "
+        "passes cost the same. How many it needs is a lower bound, from the slope of "
+        f"the residual at pass {POT_TRACED_PASSES}; convergence only gets slower.",
     )
 
 
@@ -118,28 +117,31 @@ def bench_transform(quick):
     rows = []
     for n_features in (256,) if quick else (256, 512):
         for dtype in (np.float64, np.float32):
-            for order in ("adjacent", "shuffled"):
-                progress(f"transform: m={n_features}, {dtype.__name__}, {order}")
-                bare, ours = transform_seconds(
-                    n_features, dtype, order, repeats=11 if quick else 21
+            progress(f"transform: m={n_features}, {dtype.__name__}")
+            X, ids = stacked_clients(4, 2000, n_features, dtype)
+            aligner = FederatedOTAligner(tol=1e-3).fit(X, client_ids=ids)
+            shuffle = np.random.default_rng(0).permutation(len(X))
+            for order, X_, ids_ in (
+                ("adjacent", X, ids),
+                ("shuffled", X[shuffle], ids[shuffle]),
+            ):
+                bare, ours = cpu_seconds(
+                    bare_transform(aligner, X_, ids_, order == "adjacent"),
+                    lambda a=aligner, X=X_, ids=ids_: a.transform(X, client_ids=ids),
+                    repeats=15 if quick else 41,
                 )
-                rows.append(
-                    [
-                        n_features,
-                        dtype.__name__,
-                        order,
-                        milliseconds(bare),
-                        milliseconds(ours),
-                        *at_most(1.10, ours / bare),
-                    ]
-                )
+                times = milliseconds(bare), milliseconds(ours)
+                verdict = at_most(1.10, ours / bare)
+                rows.append([n_features, dtype.__name__, order, *times, *verdict])
     print_table(
-        "FederatedOTAligner.transform and a bare X[rows] @ M.T + b for each client",
+        "FederatedOTAligner.transform against X[rows] @ M.T + b for each client",
         ["m", "dtype", "rows", "bare ms", "skslot ms", "ratio", "required", "met"],
         rows,
-        "8000 rows of 4 clients. Validation, grouping by client and the making of the "
-        "maps are all that comes on top. The bare loop takes slices where the rows of "
-        "a client are adjacent, boolean masks where they are shuffled.",
+        "Checking the rows, grouping them by client and making the maps is all that "
+        "comes on top of the products.",
+        "8000 rows of 4 clients, named by strings. The bare loop has its maps ready, "
+        "and takes slices where the rows of a client are adjacent and boolean masks "
+        "where they are shuffled.",
     )
 
 
@@ -152,44 +154,44 @@ def bench_memory(quick):
         once, grid = cpu_seconds(
             lambda X=X, ids=ids: FederatedOTAligner().fit(X, client_ids=ids),
             lambda X=X, ids=ids: fit_tau_grid(X, ids),
-            repeats=3 if quick else 5,
+            repeats=3 if quick or n_features > 256 else 5,
         )
-        rows.append(
-            [n_features, f"{once:.2f}", f"{grid:.2f}", *at_most(1.5, grid / once)]
-        )
+        times = milliseconds(once), milliseconds(grid)
+        rows.append([n_features, *times, *at_most(1.5, grid / once)])
     print_table(
-        f"{len(TAU_GRID)} values of tau with memory=, and one fit without",
-        ["m", "one fit s", "grid s", "ratio", "required", "met"],
+        f"{len(TAU_GRID)} values of tau with memory= against one fit without",
+        ["m", "one fit ms", "grid ms", "ratio", "required", "met"],
         rows,
-        "8000 rows of 4 clients; the cache is empty at the start of each grid. A "
-        "search over tau costs about one fit, not six.",
+        "A search over tau costs about one fit of the aligner, not six.",
+        "8000 rows of 4 clients; the cache is empty at the start of each grid.",
     )
 
 
 def bench_growth(quick):
     """How cost grows with the number of features, clients and rows."""
-    rows = []
     sizes = (64, 128, 256) if quick else (64, 128, 256, 512)
-    for n_features in sizes:
-        progress(f"growth: moments, m={n_features}")
-        rows.append(["moments", "m", n_features, moments_seconds(4096, n_features)])
-    for n_samples in (2048, 4096, 8192, 16384):
-        progress(f"growth: moments, n={n_samples}")
-        rows.append(["moments", "n", n_samples, moments_seconds(n_samples, 256)])
-    for n_features in sizes:
-        progress(f"growth: barycenter, m={n_features}")
-        rows.append(["barycenter", "m", n_features, *pass_seconds(6, n_features)])
-    for n_clients in (3, 6, 12, 24):
-        progress(f"growth: barycenter, K={n_clients}")
-        rows.append(["barycenter", "K", n_clients, *pass_seconds(n_clients, 128)])
+    cases = [
+        *(("moments", "m", m, lambda m=m: time_moments(4096, m)) for m in sizes),
+        *(("moments", "n", n, lambda n=n: time_moments(n, 256)) for n in ROWS),
+        *(("one pass", "m", m, lambda m=m: time_pass(6, m)) for m in sizes),
+        *(("one pass", "K", k, lambda k=k: time_pass(k, 128)) for k in CLIENTS),
+    ]
+    rows, before = [], None
+    for step, varies, size, measure in cases:
+        progress(f"growth: {step}, {varies}={size}")
+        seconds, passes = measure()
+        known = before and before[:2] == (step, varies)
+        factor = f"{seconds / before[2]:.1f}" if known else ""
+        rows.append([step, varies, size, milliseconds(seconds), factor, passes])
+        before = step, varies, seconds
     print_table(
-        "Growth: each row doubles what varies; the rest is m=256, n=4096 for moments "
-        "and m=128, K=6 for the barycenter",
+        "Growth of the cost of moments, and of one pass of the barycenter",
         ["step", "varies", "size", "ms", "x before", "passes"],
-        growth_rows(rows),
-        "Moments cost n m^2 and so does reading the rows; a pass of the barycenter "
-        "costs K m^3, and its time here is for one pass. The number of passes hardly "
-        "depends on either.",
+        rows,
+        "Twice the rows or twice the clients cost twice as much, twice the features at "
+        "most four times as much for moments and eight times for a pass, and the "
+        "number of passes hardly changes.",
+        "What does not vary is m=256, n=4096 for moments and m=128, K=6 for a pass.",
     )
 
 
@@ -235,47 +237,73 @@ def client_covariances(n_clients, n_features):
 # -------------------------------------------------------------------- the contests
 
 
-def barycenter_solvers(covariances, peers):
-    """For each solver what to run, its passes, and how much of them is timed."""
-    _, ours = bures_barycenter(covariances, tol=RESIDUAL)
-    solvers = {
-        "skslot": {
-            "run": lambda: bures_barycenter(covariances, tol=RESIDUAL)[0],
-            "passes": ours.n_iter,
-        }
-    }
-    if peers["pyRiemann"]:
+@dataclass
+class Contestant:
+    """A barycenter solver that remembers its last answer.
+
+    ``passes`` is what it needs to reach the residual, ``timed_passes`` what a call
+    runs, if that is less.
+    """
+
+    name: str
+    solve: Callable
+    passes: int
+    timed_passes: int | None = None
+    required: float | None = None
+    answer: np.ndarray | None = None
+
+    def __call__(self):
+        self.answer = self.solve()
+
+
+def barycenter_contestants(covariances, pyriemann, pot):
+    small = covariances.shape[1] < 512
+    _, result = bures_barycenter(covariances, tol=RESIDUAL)
+    contestants = [
+        Contestant(
+            "skslot",
+            lambda: bures_barycenter(covariances, tol=RESIDUAL)[0],
+            result.n_iter,
+        )
+    ]
+    if pyriemann:
         _, plain = bures_barycenter(covariances, tol=RESIDUAL, solver="fixed_point")
-        solvers["pyRiemann"] = {
-            "run": lambda: run_pyriemann(peers["pyRiemann"], covariances, plain.n_iter),
-            "passes": plain.n_iter,
-        }
-    if peers["POT"]:
-        solvers["POT"] = {
-            "run": lambda: run_pot(peers["POT"], covariances),
-            "passes": passes_of_pot(covariances),
-            "timed_passes": POT_TIMED_PASSES,
-        }
-    return solvers
+        contestants.append(
+            Contestant(
+                "pyRiemann",
+                lambda: run_pyriemann(pyriemann, covariances, plain.n_iter),
+                plain.n_iter,
+                required=1.5 if small else 1.8,
+            )
+        )
+    if pot:
+        contestants.append(
+            Contestant(
+                "POT",
+                lambda: run_pot(pot, covariances),
+                passes_of_pot(covariances),
+                timed_passes=POT_TIMED_PASSES,
+                required=25 if small else 50,
+            )
+        )
+    return contestants
 
 
-def barycenter_rows(n_features, n_clients, covariances, solvers, times):
-    required = {
-        "pyRiemann": 1.5 if n_features < 512 else 1.8,
-        "POT": 25 if n_features < 512 else 50,
-    }
+def barycenter_rows(covariances, contestants, times):
     rows = []
-    for (name, solver), seconds in zip(solvers.items(), times, strict=True):
-        timed_passes = solver.get("timed_passes")
-        if timed_passes:
-            seconds *= solver["passes"] / timed_passes
-            passes, reached = f">= {solver['passes']}", "-"
+    for contestant, seconds in zip(contestants, times, strict=True):
+        if contestant.timed_passes:
+            seconds *= contestant.passes / contestant.timed_passes
+            passes, reached = f">= {contestant.passes}", "-"
         else:
-            passes = solver["passes"]
-            reached = f"{barycenter_residual(solver['run'](), covariances):.0e}"
-        row = [n_features, n_clients, name, passes, f"{seconds:.2f}", reached]
-        verdict = at_least(required[name], seconds / times[0]) if rows else [""] * 3
-        rows.append([*row, *verdict])
+            passes = contestant.passes
+            reached = f"{barycenter_residual(contestant.answer, covariances):.0e}"
+        verdict = (
+            at_least(contestant.required, seconds / times[0])
+            if contestant.required
+            else [""] * 3
+        )
+        rows.append([contestant.name, passes, f"{seconds:.2f}", reached, *verdict])
     return rows
 
 
@@ -328,30 +356,23 @@ def matrix_powers(matrix, *exponents):
     return [(vectors * eigenvalues**exponent) @ vectors.T for exponent in exponents]
 
 
-def transform_seconds(n_features, dtype, order, repeats):
-    """Seconds of the bare loop and of the aligner."""
-    X, ids = stacked_clients(4, 2000, n_features, dtype)
-    aligner = FederatedOTAligner().fit(X, client_ids=ids)
-    clients = aligner.clients_
-    maps = [[part.astype(dtype) for part in m.affine] for m in aligner.maps_]
-    if order == "shuffled":
-        shuffle = np.random.default_rng(0).permutation(len(X))
-        X, ids = X[shuffle], ids[shuffle]
+def bare_transform(aligner, X, ids, adjacent):
+    """The loop over clients that a user would write, with the maps given."""
+    maps = [[part.astype(X.dtype) for part in m.affine] for m in aligner.maps_]
+    clients, n_rows = aligner.clients_, len(X) // len(maps)
 
-    def bare():
+    def transform():
         aligned = np.empty_like(X)
         for k, (matrix, offset) in enumerate(maps):
-            rows = slice(2000 * k, 2000 * (k + 1))
-            if order == "shuffled":
-                rows = ids == clients[k]
+            rows = (
+                slice(n_rows * k, n_rows * (k + 1)) if adjacent else ids == clients[k]
+            )
             aligned[rows] = X[rows] @ matrix.T + offset
         return aligned
 
-    def ours():
-        return aligner.transform(X, client_ids=ids)
-
-    np.testing.assert_allclose(ours(), bare(), rtol=1e-3, atol=1e-3)
-    return cpu_seconds(bare, ours, repeats=repeats)
+    ours = aligner.transform(X, client_ids=ids)
+    np.testing.assert_allclose(transform(), ours, rtol=1e-3, atol=1e-3)
+    return transform
 
 
 def fit_tau_grid(X, ids):
@@ -360,45 +381,36 @@ def fit_tau_grid(X, ids):
             FederatedOTAligner(tau=tau, memory=cache).fit(X, client_ids=ids)
 
 
-def moments_seconds(n_samples, n_features):
+def time_moments(n_samples, n_features):
     (X,) = make_clients(1, n_samples, n_features)
-    return cpu_seconds(lambda: FeatureMoments.from_rows(X).covariance(), repeats=5)[0]
+    (seconds,) = cpu_seconds(
+        lambda: FeatureMoments.from_rows(X).covariance(), repeats=7
+    )
+    return seconds, ""
 
 
-def pass_seconds(n_clients, n_features):
-    """Seconds of one pass, and number of passes."""
+def time_pass(n_clients, n_features):
+    """Seconds of one pass of the barycenter, and number of passes."""
     covariances = client_covariances(n_clients, n_features)
     _, result = bures_barycenter(covariances, tol=RESIDUAL)
     (seconds,) = cpu_seconds(
-        lambda: bures_barycenter(covariances, tol=RESIDUAL), repeats=3
+        lambda: bures_barycenter(covariances, tol=RESIDUAL),
+        repeats=3 if n_features < 512 else 1,
     )
     return seconds / result.n_iter, result.n_iter
-
-
-def growth_rows(measured):
-    """Format measured rows, with the factor to the one before."""
-    rows, before = [], None
-    for step, varies, size, seconds, *passes in measured:
-        same = before and before[:2] == (step, varies)
-        factor = f"{seconds / before[2]:.1f}" if same else ""
-        passes = passes[0] if passes else ""
-        rows.append([step, varies, size, milliseconds(seconds), factor, passes])
-        before = step, varies, seconds
-    return rows
 
 
 # ----------------------------------------------------------- timing and printing
 
 
 def cpu_seconds(*tasks, repeats):
-    """Median CPU seconds of each task; tasks take turns, after one untimed turn."""
+    """Median CPU seconds of each task; the tasks take turns."""
     times = [[] for _ in tasks]
-    for turn in range(repeats + 1):
+    for _ in range(repeats):
         for task, taken in zip(tasks, times, strict=True):
             start = time.process_time()
             task()
-            if turn:
-                taken.append(time.process_time() - start)
+            taken.append(time.process_time() - start)
     return [median(taken) for taken in times]
 
 
@@ -414,14 +426,17 @@ def milliseconds(seconds):
     return f"{1e3 * seconds:.1f}"
 
 
-def print_table(title, header, rows, meaning):
+def print_table(title, header, rows, meaning, method=""):
     table = [header, *([str(cell) for cell in row] for row in rows)]
     widths = [max(len(cell) for cell in column) for column in zip(*table, strict=True)]
     print(f"\n{title}\n")
     for line in table:
         cells = (c.rjust(width) for c, width in zip(line, widths, strict=True))
-        print("  " + "  ".join(cells))
-    print(f"\n{meaning}", flush=True)
+        print(("  " + "  ".join(cells)).rstrip())
+    print()
+    for text in filter(None, (meaning, method)):
+        print(textwrap.fill(text, 79))
+    sys.stdout.flush()
 
 
 def print_versions():

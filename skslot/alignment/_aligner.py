@@ -229,8 +229,8 @@ class FederatedOTAligner(
         """
         self._refuse_one_id_for_all(client_ids)
         X, groups = self._read_rows(X, client_ids, y=y, reset=True)
-        cached = check_memory(self.memory).cache(align_rows, ignore=["n_jobs"])
-        self._moments, self._alignment = cached(
+        run = self._cached(align_rows, ignore=["n_jobs"])
+        self._moments, self._alignment = run(
             X, groups, **self._step_params(), n_jobs=self.n_jobs
         )
         self._joined = frozenset()
@@ -287,7 +287,7 @@ class FederatedOTAligner(
         X : array-like of shape (n_samples, n_features)
             Features of all clients.
         y : array-like of shape (n_samples,), default=None
-            Ignored.
+            Labels, used only by ``tau="auto"``.
         client_ids : array-like of shape (n_samples,), default=None
             Client of each row; handed to both ``fit`` and ``transform``.
 
@@ -369,6 +369,11 @@ class FederatedOTAligner(
         self._warn_about_degenerate([statistics])
         if self.tau != "auto" or y is None:
             return statistics
+        if moments is X:
+            raise ValueError(
+                "y is of no use with FeatureMoments, which do not tell classes apart; "
+                "with tau='auto' pass rows, or use partial_fit."
+            )
         return ClassStatistics.from_class_means(
             class_means(X, check_labels(y, X)), statistics
         )
@@ -395,7 +400,10 @@ class FederatedOTAligner(
             statistics = list(statistics)
         params = self._step_params()
         del params["shrinkage"]
-        reference, _ = aggregate(ReceivedStatistics(statistics), **params)
+        received = ReceivedStatistics(statistics)
+        if self.memory is not None:
+            received = list(received)
+        reference, _ = self._cached(aggregate)(received, **params)
         self._warn_about_convergence(reference)
         if self.tau == "auto":
             reference = replace(reference, tau=tau_of(statistics))
@@ -426,7 +434,8 @@ class FederatedOTAligner(
                 "had a number for tau."
             )
         statistics = statistics_of(statistics)
-        matrix = map_matrix(statistics, reference)
+        # tau is no part of it, so that one cached map serves all
+        matrix = self._cached(map_matrix)(statistics, replace(reference, tau=None))
         return TransportMap(statistics.mean, matrix, reference.mean, tau)
 
     # ------------------------------------------------------------- transforming
@@ -509,6 +518,11 @@ class FederatedOTAligner(
         return np.delete(names, self._client_position)
 
     # ------------------------------------------------------------------ helpers
+
+    def _cached(self, function, ignore=None):
+        if self.memory is None:
+            return function
+        return check_memory(self.memory).cache(function, ignore=ignore)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

@@ -166,9 +166,9 @@ class FittedAlignmentMixin:
         alignment = self._aligned()
         if self.tau != "auto":
             return float(self.tau)
-        if not self._class_means:
-            raise ValueError(AUTO_TAU_NEEDS_LABELS)
         founders = [client for client in self._moments if client not in self._joined]
+        if not all(client in self._class_means for client in founders):
+            raise ValueError(AUTO_TAU_NEEDS_LABELS)
         return automatic_tau_of(
             [self._class_means[client] for client in founders],
             [alignment.statistics[client].variances.sum() for client in founders],

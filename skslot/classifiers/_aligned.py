@@ -2,6 +2,7 @@
 
 import warnings
 
+import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from .._clients import REMEDY, ClientGroups, shorten
@@ -13,14 +14,15 @@ class AlignedClassifierMixin:
     """For classifiers with an ``aligner`` parameter, whose messages hold enough for it.
 
     The messages, of ``_message_type``, have a ``client_statistics()`` method.
-    ``_align_messages`` gives the
-    map of each client, and afterwards rows to predict are moved by it.
+    ``_align_messages`` gives the map of each client, and afterwards rows to predict are
+    moved by it.
     """
 
     def _alignment_shrinkage(self, moments):
+        """Shrinkage coefficient for alignment; empty when there is none."""
         if self.aligner is None:
-            return 0.0
-        return summarize(moments, self.aligner.shrinkage).shrinkage
+            return np.empty(0)
+        return np.array([summarize(moments, self.aligner.shrinkage).shrinkage])
 
     def _check_messages(self, messages):
         """A list of messages that can be combined."""

@@ -92,9 +92,8 @@ class FedAvgClassifier(OneShotClassifier):
         at every client in the first round, and makes fits repeatable, whatever
         ``n_jobs`` is.
     n_jobs : int, default=None
-        Processes over clients. Each uses as many threads as torch does in the calling
-        process, because results depend on that in the last bits; call
-        ``torch.set_num_threads(1)`` before where the clients are to share the cores.
+        Processes over clients. Heads are trained on one thread each, except for a
+        skorch net, which uses as many in each process as in the calling one.
     verbose : int, default=0
         1 prints a line for each client and round that is done.
 

@@ -161,7 +161,7 @@ default="empirical"
             counts,
             means,
             pack_triangle(moments.sample_covariance()),
-            np.array([self._alignment_shrinkage(moments)]),
+            self._alignment_shrinkage(moments),
             client,
         )
         return message.as_received(self.wire_dtype)

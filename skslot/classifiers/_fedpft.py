@@ -340,8 +340,8 @@ class FedPFTClassifier(AlignedClassifierMixin, OneShotClassifier):
         if self.aligner is None:
             return np.empty(0), np.empty(0)
         moments = FeatureMoments.from_rows(X)
-        shrinkage = np.array([self._alignment_shrinkage(moments)])
-        return pack_triangle(moments.sample_covariance()), shrinkage
+        triangle = pack_triangle(moments.sample_covariance())
+        return triangle, self._alignment_shrinkage(moments)
 
     def _make_estimator(self, n_classes):
         if n_classes == 1:  # most classifiers refuse a single class

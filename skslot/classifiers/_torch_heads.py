@@ -44,6 +44,18 @@ class LocalCrossEntropy(torch.nn.CrossEntropyLoss):
         return super().forward(input + self.offsets, target)
 
 
+class HeadNet(NeuralNetClassifier):
+    """A net that trains on one thread.
+
+    Heads are small, so that more threads would mostly wait for each other; and results
+    depend on their number in the last bits.
+    """
+
+    def fit_loop(self, *args, **kwargs):
+        with _threads(1):
+            return super().fit_loop(*args, **kwargs)
+
+
 class BatchIterator:
     """Batches of a dataset by indexing; a DataLoader would put them together by row."""
 
@@ -94,7 +106,7 @@ def make_net(params, n_features, counts):
         module = deepcopy(head)
     else:
         module = partial(head or LinearHead, n_features, len(counts))
-    return NeuralNetClassifier(
+    return HeadNet(
         module,
         **_criterion(params["local_softmax"], counts),
         **_optimizer(params),
@@ -121,9 +133,9 @@ def starts_at_random(head):
 def train(net, X, codes, start, seed, n_threads):
     """Train an unfitted net, from ``start`` or its own weights: (weights, losses).
 
-    Leaves the random state and the number of threads of torch as they were. Results
-    depend on the latter in the last bits, so it is the same in every process.
+    Leaves the random state and the number of threads of torch as they were.
     """
+    n_threads = 1 if isinstance(net, HeadNet) else n_threads
     with _threads(n_threads), _seeded(seed, net.device):
         net.initialize()
         if start is not None:

@@ -9,8 +9,43 @@ from ._messages import ClientStatistics
 from ._packing import pack_triangle, unpack_triangle
 
 
+class _AlignableMessage(Message):
+    """A message on classes from which that of the aligner can be derived."""
+
+    @property
+    def n_samples(self):
+        """Number of rows."""
+        return int(self.counts.sum())
+
+    @property
+    def mean(self):
+        """Mean of all rows."""
+        return self.counts @ self.class_means / self.n_samples
+
+    def client_statistics(self):
+        """The part of the message that alignment needs.
+
+        Returns
+        -------
+        statistics : ClientStatistics
+            Statistics of all rows, whatever their class.
+        """
+        if not self.shrinkage.size:
+            raise ValueError(
+                f"client {self.client!r} sent nothing for alignment; its classifier "
+                "needs the aligner too."
+            )
+        return ClientStatistics(
+            self.n_samples,
+            self.mean,
+            self.covariance_triangle,
+            float(self.shrinkage[0]),
+            self.client,
+        )
+
+
 @dataclass(frozen=True, eq=False)
-class ClassStatistics(Message):
+class ClassStatistics(_AlignableMessage):
     """What one client sends for a Gaussian classifier, aligned or not.
 
     Class counts, class means and the centred covariance of all rows: enough for
@@ -27,8 +62,8 @@ class ClassStatistics(Message):
         Mean of each class; zero where there is no row.
     covariance_triangle : ndarray of shape (n_features * (n_features + 1) / 2,)
         Upper triangle of the sample covariance of all rows, row by row.
-    shrinkage : ndarray of shape (1,)
-        Shrinkage coefficient for alignment; 0 when there is none.
+    shrinkage : ndarray of shape (1,) or (0,)
+        Shrinkage coefficient for alignment; empty when there is none.
     client : object, default=None
         Name of the client.
 
@@ -56,7 +91,7 @@ class ClassStatistics(Message):
     counts: np.ndarray
     means: np.ndarray
     covariance_triangle: np.ndarray
-    shrinkage: np.ndarray = field(default_factory=lambda: np.zeros(1))
+    shrinkage: np.ndarray = field(default_factory=lambda: np.empty(0))
     client: object = None
 
     @classmethod
@@ -86,16 +121,6 @@ class ClassStatistics(Message):
         )
 
     @property
-    def n_samples(self):
-        """Number of rows."""
-        return int(self.counts.sum())
-
-    @property
-    def mean(self):
-        """Mean of all rows."""
-        return self.counts @ self.means / self.n_samples
-
-    @property
     def class_means(self):
         """Mean of each class."""
         return self.means
@@ -109,19 +134,6 @@ class ClassStatistics(Message):
     def n_features(self):
         """Number of features."""
         return self.means.shape[1]
-
-    def client_statistics(self):
-        """The part of the message that alignment needs.
-
-        Returns
-        -------
-        statistics : ClientStatistics
-            Statistics of all rows, whatever their class.
-        """
-        shrinkage = float(self.shrinkage[0])
-        return ClientStatistics(
-            self.n_samples, self.mean, self.covariance_triangle, shrinkage, self.client
-        )
 
     def sums(self):
         """The same as sums over rows, which add up over clients.
@@ -228,7 +240,7 @@ class LinearModel(Message):
 
 
 @dataclass(frozen=True, eq=False)
-class ClassMixtures(Message):
+class ClassMixtures(_AlignableMessage):
     """What one client sends for FedPFT: a Gaussian mixture for each class it holds.
 
     Components of all classes stand one after the other. Usually made by
@@ -312,23 +324,3 @@ class ClassMixtures(Message):
         """Mean of each class."""
         starts = np.cumsum(self.n_components) - self.n_components
         return np.add.reduceat(self.weights[:, None] * self.means, starts, axis=0)
-
-    def client_statistics(self):
-        """The part of the message that alignment needs.
-
-        Returns
-        -------
-        statistics : ClientStatistics
-            Statistics of all rows, whatever their class.
-        """
-        if not self.shrinkage.size:
-            raise ValueError(
-                f"client {self.client!r} sent no covariance for alignment; its "
-                "classifier needs the aligner too."
-            )
-        n_samples = int(self.counts.sum())
-        mean = self.counts @ self.class_means / n_samples
-        shrinkage = float(self.shrinkage[0])
-        return ClientStatistics(
-            n_samples, mean, self.covariance_triangle, shrinkage, self.client
-        )

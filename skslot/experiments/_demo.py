@@ -83,7 +83,9 @@ class DemoResult:
     def _meaning(self, mean):
         accuracy = dict(zip(self.taus, mean, strict=True))
         default = FederatedOTAligner().tau
-        text = f"Without alignment {accuracy[0.0]:.1f} % of digits are recognised. "
+        text = ""
+        if 0.0 in accuracy:
+            text += f"Without alignment {accuracy[0.0]:.1f} % are recognised. "
         if default in accuracy:
             text += (
                 f"At the default tau={default:g} it is {accuracy[default]:.1f} %: a "

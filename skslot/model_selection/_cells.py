@@ -29,6 +29,9 @@ def assign_cells(counts, n_folds, min_cell, min_client, rng=None):
     """
     folds = [np.zeros(counts.shape, dtype=bool) for _ in range(n_folds)]
     cells = np.argwhere(counts > 0)
+    # diagonally, so that clients do not all begin with the same class
+    diagonal = (cells[:, 1] - cells[:, 0]) % counts.shape[1]
+    cells = cells[np.lexsort((cells[:, 0], diagonal))]
     if rng is not None:
         cells = rng.permutation(cells)
     for client, label in cells:

@@ -1,15 +1,13 @@
 """Exact, mergeable moments of feature rows."""
 
 import numpy as np
-from scipy.linalg.blas import dsyr, dsyrk
 from scipy.sparse import issparse
 
-from ..geometry._linalg import mirror
 from ._shrinkage import shrink, shrinkage_coefficient
 
 # Enough rows that adding their products (m^2 work) disappears behind computing them
 # (rows * m^2 work), few enough to stay in the cache.
-TILE_ROWS = 256
+TILE_ROWS = 1024
 
 
 class FeatureMoments:
@@ -254,20 +252,21 @@ def _moments_of_rows(X):
     # Any centre near the mean will do; rows from all over X give one even when X is
     # sorted. The exact mean is put right at the end.
     centre = X[:: max(1, n // 64)].mean(axis=0, dtype=np.float64)
-    total, cubic, quartic = np.zeros(n_features), np.zeros(n_features), 0.0
-    scatter = np.zeros((n_features, n_features), order="F")
-    buffer = np.empty((min(n, TILE_ROWS), n_features))
+    # Beside each centred row y stand the columns 1 and |y|^2: one product of this
+    # buffer with itself gives all sums.
+    buffer = np.empty((min(n, TILE_ROWS), n_features + 2))
+    buffer[:, -2] = 1.0
+    sums = np.zeros((n_features + 2, n_features + 2))
+    product = np.empty_like(sums)
     for start in range(0, n, TILE_ROWS):
         tile = X[start : start + TILE_ROWS]
-        rows = np.subtract(tile, centre, out=buffer[: len(tile)])
-        squared_norms = np.einsum("ij,ij->i", rows, rows)
-        total += np.ones(len(rows)) @ rows
-        cubic += squared_norms @ rows
-        quartic += squared_norms @ squared_norms
-        # adds rows.T @ rows to the lower triangle, without a temporary matrix
-        scatter = dsyrk(1.0, rows.T, beta=1.0, c=scatter, lower=1, overwrite_c=True)
+        columns = buffer[: len(tile)]
+        rows = np.subtract(tile, centre, out=columns[:, :-2])
+        np.einsum("ij,ij->i", rows, rows, out=columns[:, -1])
+        sums += np.matmul(columns.T, columns, out=product)
+    total, cubic, quartic = sums[-2, :-2], sums[-1, :-2], sums[-1, -1]
     rest = total / n
-    scatter = mirror(dsyr(-n, rest, a=scatter, lower=1, overwrite_a=True))
+    scatter = sums[:-2, :-2] - np.outer(n * rest, rest)
     trace, squared, scattered = np.trace(scatter), rest @ rest, scatter @ rest
     moments = FeatureMoments(n_features)
     moments.n_samples = n

@@ -81,6 +81,7 @@ class Probabilities(torch.nn.Module):
 
 def user_net(**params):
     defaults = {
+        "module": Probabilities,
         "max_epochs": 3,
         "lr": 0.05,
         "batch_size": 16,
@@ -88,7 +89,7 @@ def user_net(**params):
         "train_split": None,
         "verbose": 0,
     }
-    return NeuralNetClassifier(Probabilities, **{**defaults, **params})
+    return NeuralNetClassifier(**{**defaults, **params})
 
 
 def weights_of(net):
@@ -266,11 +267,53 @@ def test_the_random_state_of_the_caller_is_left_alone(rows, head):
     classifier.fit(X, y, client_ids=clients).predict(X)
 
 
-def test_threads_of_the_caller_are_left_alone(monkeypatch):
+@pytest.fixture
+def two_threads():
     before = torch.get_num_threads()
-    with _torch_heads._threads(before + 1):
-        assert torch.get_num_threads() == before + 1
-    assert torch.get_num_threads() == before
+    torch.set_num_threads(2)
+    yield
+    assert torch.get_num_threads() == 2
+    torch.set_num_threads(before)
+
+
+class NotesThreads(Probabilities):
+    """Knows how many threads it was used with."""
+
+    def forward(self, X):
+        self.linear.weight.threads = torch.get_num_threads()
+        return super().forward(X)
+
+
+@pytest.mark.usefixtures("two_threads")
+@pytest.mark.parametrize(
+    ("head", "expected"), [(NotesThreads, 1), (user_net(module=NotesThreads), 2)]
+)
+def test_threads(head, expected):
+    """One for the nets made here; a net of the user is used as it would be alone."""
+    X, y = blobs(20)
+    noted = []
+
+    def train(net, *args):
+        result = trained(net, *args)
+        noted.append(net.module_.linear.weight.threads)
+        return result
+
+    trained = _torch_heads.train
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_torch_heads, "train", train)
+        FedAvgClassifier(head=head, random_state=0).fit(X, y)
+    assert noted == [expected]
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_the_number_of_threads_changes_nothing():
+    X, y = blobs(1500, n_features=300)
+    classifier = FedAvgClassifier(max_epochs=2, random_state=0)
+    several = clone(classifier).fit(X, y).model_
+    torch.set_num_threads(1)
+    one = classifier.fit(X, y).model_
+    torch.set_num_threads(2)
+    assert one == several
 
 
 # ------------------------------------------------------------------------ label shift
@@ -299,7 +342,7 @@ def test_clients_with_a_single_class_each(local_softmax):
 @pytest.mark.parametrize("head", [None, torch.nn.Linear, user_net()])
 def test_a_client_with_a_single_row(rows, head):
     X, y, clients = rows
-    clients = np.r_[clients[:-1], "D"]
+    clients[-1] = "D"
     classifier = FedAvgClassifier(head=head, random_state=0)
     classifier.fit(X, y, client_ids=clients)
     assert set(classifier.communication_) == {"A", "B", "C", "D"}
@@ -564,11 +607,12 @@ def test_a_skorch_net_is_not_changed_and_its_parameters_are_reachable(rows):
 
 def test_a_skorch_net_may_stop_early(rows):
     X, y, clients = rows
-    stop = EarlyStopping(
-        "train_loss", patience=1, threshold=1e9, sink=lambda text: None
-    )
-    net = user_net(max_epochs=50, callbacks=[stop, ("print_log", None)])
+    epochs = []
+    stop = EarlyStopping("train_loss", patience=1, threshold=1e9, sink=epochs.append)
+    quiet = {"callbacks__print_log": None, "verbose": 1}
+    net = user_net(max_epochs=50, callbacks=[stop], **quiet)
     FedAvgClassifier(head=net, random_state=0).fit(X, y, client_ids=clients)
+    assert len(epochs) == 3
 
 
 def test_other_skorch_nets_are_refused():
@@ -647,7 +691,11 @@ def test_without_torch_the_install_line_is_named(monkeypatch):
 def test_import_and_construction_need_no_torch():
     code = """
 import sys
-sys.modules["torch"] = sys.modules["skorch"] = None
+class NotInstalled:
+    def find_spec(name, path=None, target=None):
+        if name in ("torch", "skorch"):
+            raise ImportError(name)
+sys.meta_path.insert(0, NotInstalled)
 from skslot import FedAvgClassifier
 from sklearn.base import clone
 clone(FedAvgClassifier(lr=0.1)).client_summary([[1.0], [2.0]])
@@ -773,10 +821,10 @@ def test_grid_search_behind_the_aligner_with_routed_ids(rows):
         search = GridSearchCV(Pipeline(steps), GRID, cv=2, error_score="raise")
         search.fit(X, y, client_ids=clients)
         assert search.score(X, y, client_ids=clients) > 0.9
-        probabilities = search.predict_proba(X, client_ids=clients)
+        best = search.best_estimator_
+        probabilities = best.predict_proba(X, client_ids=clients)
     assert probabilities.shape == (len(X), N_CLASSES)
-    classifier = search.best_estimator_[-1]
-    assert set(classifier.communication_) == {"A", "B", "C"}
+    assert set(best[-1].communication_) == {"A", "B", "C"}
 
 
 def test_grid_search_behind_the_aligner_with_a_client_column(rows):

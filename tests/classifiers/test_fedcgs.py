@@ -16,6 +16,7 @@ from sklearn.model_selection import train_test_split
 from sklearn.pipeline import Pipeline
 
 from skslot import FedCGSClassifier, FederatedOTAligner
+from skslot.alignment import _aligner
 from skslot.datasets import load_digit_scanners, make_shifted_clients
 from skslot.exchange import ClassStatistics
 from skslot.model_selection import dirichlet_label_shift
@@ -470,3 +471,31 @@ def test_message_is_in_the_precision_of_the_wire():
 def test_pickle_of_the_message():
     message = FedCGSClassifier().client_update(X, Y, client="A")
     assert pickle.loads(pickle.dumps(message)) == message
+
+
+def test_server_with_aligner_refuses_messages_made_without():
+    message = FedCGSClassifier().client_update([[0.0], [1.0]], [0, 1], client="Oslo")
+    server = FedCGSClassifier(aligner=FederatedOTAligner())
+    with pytest.raises(ValueError, match="'Oslo' sent nothing for alignment"):
+        server.server_aggregate([message])
+
+
+def test_memory_of_the_aligner_serves_all_taus(tmp_path, monkeypatch):
+    calls = []
+    aggregate = _aligner.aggregate
+
+    def counted(*args, **kwargs):
+        calls.append(1)
+        return aggregate(*args, **kwargs)
+
+    counted.__module__, counted.__qualname__ = aggregate.__module__, "counted"
+    monkeypatch.setattr(_aligner, "aggregate", counted)
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(60, 3)), np.tile([0, 1], 30)
+    ids = np.repeat(["A", "B"], 30)
+    coefs = []
+    for tau in (0.2, 0.6):
+        aligner = FederatedOTAligner(tau=tau, memory=str(tmp_path))
+        coefs.append(FedCGSClassifier(aligner=aligner).fit(X, y, client_ids=ids).coef_)
+    assert len(calls) == 1
+    assert not np.allclose(*coefs)

@@ -195,7 +195,7 @@ def test_aligner_adds_one_covariance_to_the_message():
 
 def test_server_with_aligner_refuses_messages_made_without():
     message = FedPFTClassifier().client_update(X, Y, client="Oslo")
-    with pytest.raises(ValueError, match="'Oslo' sent no covariance for alignment"):
+    with pytest.raises(ValueError, match="'Oslo' sent nothing for alignment"):
         FedPFTClassifier(aligner=FederatedOTAligner()).server_aggregate([message])
 
 

@@ -46,7 +46,7 @@ def counts_of(rows, y, ids, shape):
     return counts
 
 
-def split(cv, table, **how):
+def split(cv, table):
     y, ids = rows_of(table)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "only .* folds can hold out")

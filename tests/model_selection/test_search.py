@@ -1,0 +1,437 @@
+"""FederatedGridSearchCV: what it does by default, and what it chooses."""
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+import sklearn
+from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import (
+    GridSearchCV,
+    StratifiedKFold,
+    cross_validate,
+    train_test_split,
+)
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import skslot.alignment._fitted as fitted_module
+from skslot import FedCGSClassifier, FederatedOTAligner
+from skslot.datasets import load_digit_scanners, make_shifted_clients
+from skslot.metrics import make_client_scorer
+from skslot.model_selection import (
+    CellHoldoutKFold,
+    FederatedGridSearchCV,
+    StratifiedClientKFold,
+    dirichlet_label_shift,
+)
+
+TAUS = [0.0, 0.3, 0.6]
+GRID = {"aligner__tau": TAUS}
+FOLDS = StratifiedClientKFold(2)
+
+shifted = make_shifted_clients(
+    n_samples=240,
+    n_clients=3,
+    n_classes=3,
+    n_features=4,
+    domain_shift=2,
+    label_shift=0.5,
+    random_state=0,
+)
+X, Y, IDS = shifted.data, shifted.target, shifted.client_ids
+FRAME = pd.DataFrame(X, columns=list("abcd")).assign(site=IDS)
+
+
+@pytest.fixture(autouse=True)
+def routing():
+    with sklearn.config_context(enable_metadata_routing=True):
+        yield
+
+
+def model(**params):
+    return FedCGSClassifier(aligner=FederatedOTAligner(**params))
+
+
+def search(grid=GRID, cv=FOLDS, **params):
+    return FederatedGridSearchCV(model(), grid, cv=cv, **params)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    with sklearn.config_context(enable_metadata_routing=True):
+        return search().fit(X, Y, client_ids=IDS)
+
+
+def scores_of(results):
+    return {k: np.asarray(v) for k, v in results.items() if "test" in k or "param" in k}
+
+
+# --------------------------------------------------------------- it is GridSearchCV
+
+
+def test_defaults_are_folds_of_cells_and_a_score_of_cells():
+    found = search(cv=None).fit(X, Y, client_ids=IDS)
+    by_hand = GridSearchCV(
+        model(),
+        GRID,
+        cv=CellHoldoutKFold(),
+        scoring=make_client_scorer(average="cell"),
+        error_score="raise",
+    ).fit(X, Y, client_ids=IDS)
+    expected = scores_of(by_hand.cv_results_)
+    assert set(scores_of(found.cv_results_)) == set(expected)
+    for name, values in scores_of(found.cv_results_).items():
+        assert np.array_equal(values, expected[name]), name
+
+
+@pytest.mark.parametrize("scoring", [make_client_scorer(average="worst"), None])
+def test_results_do_not_depend_on_the_prior(scoring):
+    results = [
+        search(scoring=scoring, tau_prior=prior).fit(X, Y, client_ids=IDS).cv_results_
+        for prior in (0, 5)
+    ]
+    assert np.array_equal(results[0]["mean_test_score"], results[1]["mean_test_score"])
+
+
+def test_parameters_are_unchanged_by_fit():
+    unfitted = search(cv=None)
+    before = unfitted.get_params(deep=False)
+    unfitted.fit(X, Y, client_ids=IDS)
+    after = unfitted.get_params(deep=False)
+    assert before == after
+    assert (after["scoring"], after["cv"], after["refit"]) == (None, None, True)
+
+
+def test_parameters_are_unchanged_by_a_failed_fit():
+    unfitted = search(cv=None)
+    with pytest.raises(ValueError, match="client_ids has"):
+        unfitted.fit(X, Y, client_ids=IDS[1:])
+    assert (unfitted.scoring, unfitted.cv, unfitted.refit) == (None, None, True)
+
+
+def test_set_params_and_clone():
+    changed = clone(search()).set_params(
+        tau_prior=1.5, estimator__aligner__shrinkage=0.5
+    )
+    assert clone(changed).tau_prior == 1.5
+    assert clone(changed).estimator.aligner.shrinkage == 0.5
+
+
+def test_pickle(fitted):
+    again = pickle.loads(pickle.dumps(fitted))
+    assert again.summary() == fitted.summary()
+    assert np.array_equal(
+        again.predict(X, client_ids=IDS), fitted.predict(X, client_ids=IDS)
+    )
+
+
+@pytest.mark.parametrize("method", ["predict", "predict_proba", "decision_function"])
+def test_answers_are_those_of_the_best_estimator(fitted, method):
+    found = getattr(fitted, method)(X, client_ids=IDS)
+    expected = getattr(fitted.best_estimator_, method)(X, client_ids=IDS)
+    assert np.array_equal(found, expected)
+
+
+def test_best_estimator_is_fitted_on_all_rows(fitted):
+    by_hand = model(tau=fitted.best_tau_).fit(X, Y, client_ids=IDS)
+    found = fitted.predict_proba(X, client_ids=IDS)
+    assert np.allclose(found, by_hand.predict_proba(X, client_ids=IDS), atol=1e-12)
+
+
+def test_score_is_that_of_the_search(fitted):
+    scorer = make_client_scorer(average="cell")
+    expected = scorer(fitted.best_estimator_, X, Y, client_ids=IDS)
+    assert fitted.score(X, Y, client_ids=IDS) == expected
+
+
+def test_answers_without_ids_are_refused(fitted):
+    with pytest.raises(ValueError, match="client_ids is missing"):
+        fitted.predict(X)
+
+
+def test_only_methods_that_the_estimator_has():
+    class Bare(FedCGSClassifier):
+        predict_proba = property()
+
+    assert not hasattr(FederatedGridSearchCV(Bare(), {}), "predict_proba")
+    assert hasattr(FederatedGridSearchCV(Bare(), {}), "predict")
+
+
+def test_nested_in_cross_validate():
+    found = cross_validate(
+        search(),
+        X,
+        Y,
+        params={"client_ids": IDS},
+        cv=StratifiedKFold(2),
+        scoring={"own": make_client_scorer(average="cell")},
+        return_estimator=True,
+        error_score="raise",
+    )
+    folds = zip(StratifiedKFold(2).split(X, Y), found["estimator"], strict=True)
+    expected = [inner.score(X[t], Y[t], client_ids=IDS[t]) for (_, t), inner in folds]
+    assert found["test_own"] == pytest.approx(expected)
+
+
+def test_nested_with_its_own_score():
+    found = cross_validate(
+        search(),
+        X,
+        Y,
+        params={"client_ids": IDS},
+        cv=StratifiedKFold(2),
+        error_score="raise",
+    )
+    assert np.isfinite(found["test_score"]).all()
+
+
+# ------------------------------------------------------------------------ the choice
+
+
+@pytest.mark.parametrize("prior", [0, 0.3, 2, 100])
+def test_choice_by_hand(prior):
+    found = search(tau_prior=prior).fit(X, Y, client_ids=IDS)
+    means = found.cv_results_["mean_test_score"]
+    apart = np.array(TAUS) - found.tau_auto_
+    assert found.best_index_ == np.argmax(means - prior * apart**2)
+    assert found.best_tau_ == TAUS[found.best_index_]
+    assert found.best_params_ == {"aligner__tau": found.best_tau_}
+    assert found.best_score_ == means[found.best_index_]
+
+
+def test_default_strength_of_the_prior():
+    assert search().tau_prior == 0.3
+
+
+def test_strong_prior_takes_the_tau_next_to_the_automatic_one(fitted):
+    found = search(tau_prior=1e6).fit(X, Y, client_ids=IDS)
+    nearest = np.abs(np.array(TAUS) - fitted.tau_auto_).argmin()
+    assert found.best_index_ == nearest
+    assert (
+        found.best_index_ != search(tau_prior=0).fit(X, Y, client_ids=IDS).best_index_
+    )
+
+
+def test_no_prior_is_the_choice_of_plain_search():
+    found = search(tau_prior=0).fit(X, Y, client_ids=IDS)
+    plain = GridSearchCV(
+        model(), GRID, cv=FOLDS, scoring=make_client_scorer(average="cell")
+    ).fit(X, Y, client_ids=IDS)
+    assert found.best_params_ == plain.best_params_
+    assert found.best_score_ == plain.best_score_
+
+
+def test_automatic_tau_of_a_classifier_with_an_aligner(fitted):
+    aligner = FederatedOTAligner(tau="auto").fit(X, Y, client_ids=IDS)
+    assert fitted.tau_auto_ == pytest.approx(aligner.tau_, abs=1e-10)
+    assert 0.05 < aligner.tau_ < 0.65
+
+
+def test_automatic_tau_of_a_pipeline_is_that_after_the_steps_before():
+    pipeline = make_pipeline(StandardScaler(), FederatedOTAligner(), FedCGSClassifier())
+    found = FederatedGridSearchCV(pipeline, {"federatedotaligner__tau": TAUS}, cv=FOLDS)
+    found.fit(X, Y, client_ids=IDS)
+    aligner = FederatedOTAligner(tau="auto")
+    aligner.fit(StandardScaler().fit_transform(X), Y, client_ids=IDS)
+    assert found.tau_auto_ == pytest.approx(aligner.tau_, abs=1e-12)
+
+
+def test_automatic_tau_of_a_classifier_inside_a_pipeline():
+    pipeline = make_pipeline(StandardScaler(), model())
+    grid = {"fedcgsclassifier__aligner__tau": TAUS}
+    found = FederatedGridSearchCV(pipeline, grid, cv=FOLDS).fit(X, Y, client_ids=IDS)
+    aligner = FederatedOTAligner(tau="auto")
+    aligner.fit(StandardScaler().fit_transform(X), Y, client_ids=IDS)
+    assert found.tau_auto_ == pytest.approx(aligner.tau_, abs=1e-10)
+
+
+@pytest.mark.parametrize("grid", [{"aligner__shrinkage": [0.1, 0.5]}, {}])
+def test_grid_without_tau(grid):
+    found = search(grid).fit(X, Y, client_ids=IDS)
+    assert (found.tau_auto_, found.best_tau_) == (None, None)
+    assert found.best_index_ == found.cv_results_["mean_test_score"].argmax()
+    assert "tau" not in found.summary()
+
+
+def test_estimator_without_aligner():
+    found = FederatedGridSearchCV(LogisticRegression(), {"C": [0.1, 1]}, cv=FOLDS)
+    found.fit(X, Y, client_ids=IDS)
+    assert found.tau_auto_ is None
+    assert found.predict(X).shape == Y.shape
+
+
+def test_auto_in_the_grid_is_not_held_against_a_candidate():
+    found = search({"aligner__tau": [0.0, "auto"]}, tau_prior=1e6)
+    found.fit(X, Y, client_ids=IDS)
+    assert found.best_params_ == {"aligner__tau": "auto"}
+    assert found.best_tau_ == found.tau_auto_
+    assert found.best_estimator_.reference_.tau == pytest.approx(found.tau_auto_)
+
+
+def test_grids_some_without_tau_use_the_tau_of_the_estimator():
+    grids = [{"aligner__tau": [0.9, 1.0]}, {"aligner__shrinkage": [0.5]}]
+    found = FederatedGridSearchCV(model(tau=0.1), grids, cv=FOLDS, tau_prior=1e6)
+    found.fit(X, Y, client_ids=IDS)
+    assert found.best_params_ == {"aligner__shrinkage": 0.5}
+    assert found.best_tau_ == 0.1
+
+
+def test_candidate_without_aligner_counts_as_tau_zero():
+    grids = [{"aligner__tau": [1.0]}, {"aligner": [None]}]
+    found = search(grids, tau_prior=1e6).fit(X, Y, client_ids=IDS)
+    assert found.best_params_ == {"aligner": None}
+    assert found.best_tau_ == 0
+
+
+def test_several_scores_choose_by_the_named_one():
+    scoring = {a: make_client_scorer(average=a) for a in ("cell", "worst")}
+    found = search(scoring=scoring, refit="worst").fit(X, Y, client_ids=IDS)
+    means = found.cv_results_["mean_test_worst"]
+    apart = np.array(TAUS) - found.tau_auto_
+    assert found.best_index_ == np.argmax(means - 0.3 * apart**2)
+    assert found.best_score_ == means[found.best_index_]
+    assert f"{means[0]:.3f}" in found.summary()
+    assert found.score(X, Y, client_ids=IDS) == scoring["worst"](
+        found.best_estimator_, X, Y, client_ids=IDS
+    )
+
+
+def test_several_scores_without_refit():
+    scoring = {a: make_client_scorer(average=a) for a in ("cell", "worst")}
+    found = search(scoring=scoring, refit=False).fit(X, Y, client_ids=IDS)
+    assert not hasattr(found, "best_estimator_")
+    assert ">" not in found.summary()
+
+
+def test_own_choice_replaces_the_prior():
+    found = search(refit=lambda results: 2, tau_prior=1e6).fit(X, Y, client_ids=IDS)
+    assert (found.best_index_, found.best_tau_) == (2, 0.6)
+    assert "largest" not in found.summary()
+
+
+def test_summary(fitted):
+    *table, last = fitted.summary().splitlines()
+    assert table[0].split() == ["mean", "score", "+/-", "parameters"]
+    means = fitted.cv_results_["mean_test_score"]
+    for row, (tau, mean) in enumerate(zip(TAUS, means, strict=True)):
+        line = table[1 + row]
+        assert f"aligner__tau={tau}" in line
+        assert f"{mean:.3f}" in line
+        assert line.startswith(">") == (row == fitted.best_index_)
+    assert f"automatic tau {fitted.tau_auto_:.2f}" in last
+    assert f"chosen tau {fitted.best_tau_:.2f}" in last
+
+
+# -------------------------------------------------------------------------- the ids
+
+
+@pytest.mark.parametrize("scoring", [None, "accuracy"])
+def test_ids_as_a_column_need_no_routing(scoring):
+    cv = CellHoldoutKFold(4)
+    column = FedCGSClassifier(aligner=FederatedOTAligner(), client_column="site")
+    with sklearn.config_context(enable_metadata_routing=False):
+        found = FederatedGridSearchCV(
+            column,
+            GRID,
+            scoring=scoring,
+            cv=clone(cv).set_params(client_column="site"),
+            client_column="site",
+        ).fit(FRAME, Y)
+        predicted = found.predict(FRAME)
+    scorer = make_client_scorer(average="cell" if scoring is None else "pooled")
+    routed = search(cv=cv, scoring=scorer).fit(X, Y, client_ids=IDS)
+    assert found.tau_auto_ == pytest.approx(routed.tau_auto_, abs=1e-10)
+    means = routed.cv_results_["mean_test_score"]
+    assert found.cv_results_["mean_test_score"] == pytest.approx(means)
+    assert found.best_index_ == routed.best_index_
+    assert np.array_equal(predicted, routed.predict(X, client_ids=IDS))
+
+
+def test_default_folds_read_the_column():
+    column = FedCGSClassifier(aligner=FederatedOTAligner(), client_column="site")
+    with sklearn.config_context(enable_metadata_routing=False):
+        found = FederatedGridSearchCV(column, GRID, client_column="site").fit(FRAME, Y)
+    assert found.n_splits_ == 10
+    assert np.isfinite(found.cv_results_["mean_test_score"]).all()
+
+
+def test_prior_counts_with_a_scorer_given_by_name():
+    column = FedCGSClassifier(aligner=FederatedOTAligner(), client_column="site")
+    cv = StratifiedClientKFold(2, client_column="site")
+    found = FederatedGridSearchCV(
+        column, GRID, scoring="accuracy", cv=cv, tau_prior=1e6
+    ).fit(FRAME, Y)
+    assert found.best_index_ == np.abs(np.array(TAUS) - found.tau_auto_).argmin()
+
+
+def test_errors_are_raised():
+    with pytest.raises(ValueError, match="make_client_scorer"):
+        search(scoring="accuracy").fit(X, Y, client_ids=IDS)
+
+
+@pytest.mark.filterwarnings("ignore:fitted without client_ids")
+def test_without_ids():
+    with pytest.raises(ValueError, match="needs the client of each row"):
+        search(cv=None).fit(X, Y)
+
+
+@pytest.mark.parametrize("prior", [-1, "strong", None])
+def test_wrong_prior(prior):
+    with pytest.raises(ValueError, match="tau_prior"):
+        search(tau_prior=prior).fit(X, Y, client_ids=IDS)
+
+
+# ----------------------------------------------------------------------- what for
+
+
+def test_better_than_plain_search_under_label_shift():
+    data = load_digit_scanners()
+    X, y, ids = data.data, data.target, data.client_ids
+    cells = [f"{site} {label}" for site, label in zip(ids, y, strict=True)]
+    gains = []
+    for seed in range(3):
+        train, test = train_test_split(
+            np.arange(len(y)), test_size=0.5, stratify=cells, random_state=seed
+        )
+        kept = dirichlet_label_shift(y[train], ids[train], 0.1, random_state=seed)
+        train = train[kept]
+        grid = {"aligner__tau": [0.0, 0.4]}
+        federated = FederatedGridSearchCV(model(), grid, cv=CellHoldoutKFold(6))
+        plain = GridSearchCV(model(), grid, cv=StratifiedKFold(3), error_score="raise")
+        federated.fit(X[train], y[train], client_ids=ids[train])
+        plain.fit(X[train], y[train], client_ids=ids[train])
+        assert plain.best_params_["aligner__tau"] == 0
+        assert federated.best_tau_ > 0
+        better, worse = (
+            found.best_estimator_.score(X[test], y[test], client_ids=ids[test])
+            for found in (federated, plain)
+        )
+        gains.append(better - worse)
+    assert np.mean(gains) > 0.05
+
+
+def test_memory_computes_the_alignment_once_per_fold_and_shrinkage(
+    tmp_path, monkeypatch
+):
+    calls = []
+    aggregate = fitted_module.aggregate
+
+    def counted(*args, **params):
+        calls.append(args)
+        return aggregate(*args, **params)
+
+    monkeypatch.setattr(fitted_module, "aggregate", counted)
+    pipeline = make_pipeline(
+        FederatedOTAligner(memory=str(tmp_path)), FedCGSClassifier()
+    )
+    grid = {
+        "federatedotaligner__tau": [0.0, 0.2, 0.4, 0.6, 0.8, 1.0],
+        "federatedotaligner__shrinkage": [0.1, 0.5],
+    }
+    GridSearchCV(pipeline, grid, cv=FOLDS, error_score="raise").fit(
+        X, Y, client_ids=IDS
+    )
+    assert len(calls) == 2 * 2 + 1  # folds times shrinkages, and the refit
