@@ -7,7 +7,6 @@ from sklearn.mixture import GaussianMixture
 
 from ..exchange._packing import pack_triangle, unpack_triangle
 from ..geometry._linalg import eigh
-from ..statistics import FeatureMoments
 
 COVARIANCE_TYPES = ("spherical", "diag", "full")
 
@@ -37,14 +36,14 @@ def fit_mixture(X, n_components, covariance_type, reg_covar, seed):
 
 def single_gaussian(X, covariance_type):
     """Mean and flat covariance of one Gaussian, in closed form."""
+    n_samples, n_features = X.shape
+    mean = np.ones(n_samples) @ X / n_samples
+    centred = X - mean
     if covariance_type == "full":
-        moments = FeatureMoments.from_rows(X)
-        return moments.mean, pack_triangle(moments.sample_covariance())
-    mean = X.mean(axis=0, dtype=np.float64)
-    variances = np.square(X - mean).mean(axis=0)
-    if covariance_type == "spherical":
-        variances = variances.mean(keepdims=True)
-    return mean, variances
+        return mean, pack_triangle(centred.T @ centred / n_samples)
+    if covariance_type == "diag":
+        return mean, np.einsum("ij,ij->j", centred, centred) / n_samples
+    return mean, np.array([np.vdot(centred, centred) / (n_samples * n_features)])
 
 
 def push_mixtures(message, matrix, offset):
