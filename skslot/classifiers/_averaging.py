@@ -10,7 +10,7 @@ from ._aligned import names_of
 from ._base import Communication
 
 # A spread below this multiple of the offset is rounding: such features are constant.
-ROUNDING = 8 * np.finfo(np.float32).eps
+ROUNDING = 64 * np.finfo(np.float64).eps
 
 
 def summarize_rows(X, client):

@@ -61,9 +61,8 @@ class BatchIterator:
 
     def __init__(self, dataset, batch_size, shuffle=False):
         self.X = torch.as_tensor(dataset.X)
-        n_samples = len(self.X)
-        no_labels = torch.zeros(n_samples) if dataset.y is None else dataset.y
-        self.y = torch.as_tensor(no_labels)
+        labels = torch.zeros(len(self.X)) if dataset.y is None else dataset.y
+        self.y = torch.as_tensor(labels)
         self.batch_size = batch_size
         self.shuffle = shuffle
 
@@ -105,7 +104,8 @@ def make_net(params, n_features, counts):
     if isinstance(head, torch.nn.Module):
         module = deepcopy(head)
     else:
-        module = partial(head or LinearHead, n_features, len(counts))
+        make = LinearHead if head is None else head
+        module = partial(make, n_features, len(counts))
     return HeadNet(
         module,
         **_criterion(params["local_softmax"], counts),
@@ -246,20 +246,19 @@ def _to_numpy(tensor):
 
 @contextmanager
 def _seeded(seed, device):
+    """Random state of torch from a seed, and as it was afterwards."""
     device = torch.device(device or "cpu")
-    if device.type == "cpu":
-        # torch.manual_seed would seed the accelerators, too
-        with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        if device.type == "cpu":  # torch.manual_seed would seed the accelerators, too
             torch.default_generator.manual_seed(seed)
-            yield
-    else:
-        with torch.random.fork_rng([device.index or 0], device_type=device.type):
+        else:
             torch.manual_seed(seed)
-            yield
+        yield
 
 
 @contextmanager
 def _threads(number):
+    """Number of threads of torch, and as it was afterwards."""
     before = torch.get_num_threads()
     if number == before:
         yield

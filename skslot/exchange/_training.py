@@ -202,6 +202,9 @@ class HeadWeights(Message):
             if name.startswith(PREFIX)
         }
         values = {**header, **arrays, "weights": weights}
+        missing = [field.name for field in fields(cls) if field.name not in values]
+        if missing:
+            raise ValueError(f"this message of kind {cls.kind!r} lacks {missing}.")
         return cls(**{field.name: values[field.name] for field in fields(cls)})
 
     def _arrays(self):

@@ -20,6 +20,7 @@ from skorch.callbacks import EarlyStopping
 from skslot import FedAvgClassifier, FederatedOTAligner
 from skslot.classifiers import Communication, _torch_heads
 from skslot.exchange import FeatureScale, FeatureSummary, HeadWeights
+from skslot.exchange._wire import encode
 
 N_CLASSES = 4
 SOFTMAXES = ["balanced", "held", "all"]
@@ -451,7 +452,7 @@ def test_shift_and_scale_of_features_do_not_matter(rows):
 @pytest.mark.parametrize("value", [0.0, 0.1, 1e6])
 def test_features_that_do_not_vary(value):
     X, y = np.full((10, 3), value), np.arange(10) % 2
-    classifier = FedAvgClassifier().fit(X, y, client_ids=np.arange(10) // 5)
+    classifier = FedAvgClassifier().fit(X, y, client_ids=np.arange(10) // 7)
     assert classifier.scale_.scale == 1.0
     assert np.isfinite(classifier.predict_proba(X)).all()
 
@@ -548,6 +549,8 @@ def test_messages_survive_their_bytes(rows):
     assert message != "A"
     with pytest.raises(ValueError, match="kind 'head weights', got 'feature summary'"):
         HeadWeights.from_bytes(classifier.client_summary(X).to_bytes())
+    with pytest.raises(ValueError, match=r"lacks \['classes', .*'n_rounds'"):
+        HeadWeights.from_bytes(encode(HeadWeights.kind, {}, {}, "float32"))
 
 
 # ------------------------------------------------------------------------------- heads
