@@ -147,6 +147,15 @@ def _column_position(client_column, names, n_columns):
     return client_column % n_columns
 
 
+def check_client_name(client):
+    """Refuse labels or rows where the name of a client is due."""
+    if not is_single_id(client) and not isinstance(client, tuple):
+        raise ValueError(
+            f"client must be the name of one client, got a {type(client).__name__}; "
+            "labels are passed as y=..."
+        )
+
+
 def shorten(values, most=10):
     """List of values for an error message."""
     values = list(values)

@@ -74,14 +74,14 @@ def load(path):
         return file["X"].astype(np.float64), file["y"], client
 
 
-def split(y, clients, alpha, seed):
+def split(y, clients, alpha, min_samples, seed):
     """Training rows with skewed labels, and test rows."""
     cells = np.char.add(clients.astype(str), y.astype(str))
     train, test = train_test_split(
         np.arange(len(y)), test_size=0.3, stratify=cells, random_state=seed
     )
     kept = dirichlet_label_shift(
-        y[train], clients[train], alpha, min_samples=10, random_state=seed
+        y[train], clients[train], alpha, min_samples=min_samples, random_state=seed
     )
     return train[kept], test
 
@@ -93,12 +93,12 @@ def macro_accuracy(classifier, aligned, y, clients, train, test):
     return np.mean([right[clients[test] == c].mean() for c in np.unique(clients)])
 
 
-def print_table(data, alpha, partitions):
+def print_table(data, alpha, min_samples, partitions):
     """Accuracy of every setting, without and with alignment."""
     X, y, clients = data
     results = {}
     for seed in range(partitions):
-        train, test = split(y, clients, alpha, seed)
+        train, test = split(y, clients, alpha, min_samples, seed)
         for tau in TAUS:
             aligner = FederatedOTAligner(tau=tau)
             aligner.fit(X[train], client_ids=clients[train])
@@ -107,7 +107,11 @@ def print_table(data, alpha, partitions):
                 accuracy = macro_accuracy(classifier, aligned, y, clients, train, test)
                 results.setdefault(name, {}).setdefault(tau, []).append(100 * accuracy)
     heads = "".join(f"{f'tau={tau:g}':>16}" for tau in TAUS)
-    print(f"alpha={alpha:g}, {partitions} partitions\n{'':<36}{heads}")
+    print(
+        f"alpha={alpha:g}, {partitions} partitions, clients have at least "
+        f"{min_samples} rows"
+    )
+    print(f"{'':<36}{heads}")
     for name, by_tau in results.items():
         cells = ""
         for values in by_tau.values():
@@ -184,13 +188,15 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[2])
     parser.add_argument("--features", help="npz file with X, y and client or domain")
     parser.add_argument("--alpha", type=float, default=0.1)
+    parser.add_argument("--min-samples", type=int, default=10, help="of each client")
     parser.add_argument("--partitions", type=int, default=8)
     parser.add_argument("--only", choices=["table", "speed"])
     args = parser.parse_args()
     if args.only != "table":
         print_speed(turns=7)
     if args.only != "speed":
-        print_table(load(args.features), args.alpha, args.partitions)
+        data = load(args.features)
+        print_table(data, args.alpha, args.min_samples, args.partitions)
 
 
 if __name__ == "__main__":

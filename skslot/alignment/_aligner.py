@@ -18,6 +18,7 @@ from .._clients import (
     ClientGroups,
     assert_finite_by_client,
     check_client_ids,
+    check_client_name,
     insert_client_column,
     order_clients,
 )
@@ -229,12 +230,13 @@ class FederatedOTAligner(
         """
         self._refuse_one_id_for_all(client_ids)
         X, groups = self._read_rows(X, client_ids, y=y, reset=True)
+        means_by_class = self._means_by_class(X, y, groups)
         run = self._cached(align_rows, ignore=["n_jobs"])
         self._moments, self._alignment = run(
             X, groups, **self._step_params(), n_jobs=self.n_jobs
         )
         self._joined = frozenset()
-        self._class_means = self._means_by_class(X, y, groups)
+        self._class_means = means_by_class
         self._warn_about(self._alignment)
         return self
 
@@ -275,7 +277,7 @@ class FederatedOTAligner(
             known = {**known, client: merge_class_means(known.get(client, {}), added)}
         self._class_means = known
         self._moments = {client: moments[client] for client in order_clients(moments)}
-        self._joined = frozenset() if first else self._joined - set(groups.clients)
+        self._joined = frozenset() if first else self._joined
         self._alignment = None
         return self
 
@@ -301,8 +303,8 @@ class FederatedOTAligner(
     def add_client(self, X, client):
         """Give a client that joins later a map to the unchanged reference.
 
-        Nobody else is affected. Should rows of this client come to ``partial_fit``
-        later, it counts in the reference from then on.
+        Nobody else is affected, not even when more rows of this client come to
+        ``partial_fit`` later: its own map is then estimated from all of them.
 
         Parameters
         ----------
@@ -317,6 +319,7 @@ class FederatedOTAligner(
             The aligner, which now knows the client.
         """
         check_is_fitted(self)
+        check_client_name(client)
         check_client_ids([client], n_samples=1)
         if None in self._moments:
             raise ValueError(
@@ -361,6 +364,7 @@ class FederatedOTAligner(
             is given.
         """
         self._validate_params()
+        check_client_name(client)
         moments = X
         if not isinstance(X, FeatureMoments):
             X = self._read_client(X, client)
@@ -457,7 +461,6 @@ class FederatedOTAligner(
             Aligned features, in the precision of X.
         """
         check_is_fitted(self)
-        self._validate_params()  # tau may have been set since
         rows, groups = self._read_rows(X, client_ids, reset=False)
         aligned = self._client_maps().move(rows, groups)
         if self.client_column is None or not self.keep_client_column:

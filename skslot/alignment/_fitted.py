@@ -97,6 +97,7 @@ class FittedAlignmentMixin:
 
     def _client_maps(self):
         alignment = self._aligned()
+        self._validate_params()  # tau may have been set since
         tau = self.tau_
         maps = {client: alignment.map_of(client, tau) for client in self._moments}
         return ClientMaps(maps, replace(alignment.reference, tau=tau), self)
@@ -167,8 +168,10 @@ class FittedAlignmentMixin:
         if self.tau != "auto":
             return float(self.tau)
         founders = [client for client in self._moments if client not in self._joined]
-        if not all(client in self._class_means for client in founders):
-            raise ValueError(AUTO_TAU_NEEDS_LABELS)
+        for client in founders:
+            cells = self._class_means.get(client, {}).values()
+            if sum(count for count, _ in cells) != self._moments[client].n_samples:
+                raise ValueError(AUTO_TAU_NEEDS_LABELS)
         return automatic_tau_of(
             [self._class_means[client] for client in founders],
             [alignment.statistics[client].variances.sum() for client in founders],

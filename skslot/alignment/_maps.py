@@ -46,6 +46,9 @@ class TransportMap:
     target_mean: np.ndarray
     tau: float
 
+    def __repr__(self):
+        return f"TransportMap(n_features={len(self.mean)}, tau={self.tau:g})"
+
     @classmethod
     def identity(cls, n_features):
         """Map that leaves rows as they are.

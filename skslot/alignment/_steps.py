@@ -35,16 +35,22 @@ def aggregate(statistics, weights, solver, tol, max_iter):
     ``statistics`` is read once per pass of the solver. Clients whose rows do not vary
     count in the mean and are left out of the barycenter.
     """
-    counts, means, varying = [], [], []
+    clients, counts, means, varying = [], [], [], []
     for message in statistics:
         if means and len(means[0]) != message.n_features:
             raise ValueError(
                 f"client {message.client!r} sent {message.n_features} features, "
                 f"others {len(means[0])}. All clients must use the same encoder."
             )
+        clients.append(message.client)
         counts.append(message.n_samples)
         means.append(message.mean)
         varying.append(not message.is_constant)
+    twice = {name for name in clients if name is not None and clients.count(name) > 1}
+    if twice:
+        raise ValueError(
+            f"more than one message came from client {shorten(sorted(twice, key=str))}."
+        )
     if not means:
         raise ValueError("statistics is empty: there is no client to align.")
     counts = np.asarray(counts, dtype=np.float64)
@@ -72,6 +78,11 @@ def statistics_of(message):
     """
     is_more = hasattr(message, "client_statistics")
     statistics = message.client_statistics() if is_more else message
+    if not isinstance(statistics, ClientStatistics):
+        raise TypeError(
+            f"expected the message of a client, got a {type(message).__name__}; bytes "
+            "are read by ClientStatistics.from_bytes."
+        )
     if statistics.is_constant:
         return statistics
     sample = unpack_triangle(statistics.covariance_triangle)

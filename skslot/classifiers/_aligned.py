@@ -1,8 +1,10 @@
 """Alignment inside a classifier, from the same single message."""
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
+from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from .._clients import REMEDY, ClientGroups, shorten
@@ -37,18 +39,19 @@ class AlignedClassifierMixin:
                     f"{type(message).__name__}; bytes are read by "
                     f"{expected.__name__}.from_bytes."
                 )
-        widths = {message.client: message.n_features for message in messages}
-        if len(set(widths.values())) > 1:
-            raise ValueError(
-                f"clients sent different numbers of features: {widths}. All must use "
-                "the same encoder."
-            )
         names = [message.client for message in messages]
-        twice = sorted({str(name) for name in names if names.count(name) > 1})
-        if twice and (twice != ["None"] or self.aligner is not None):
+        widths = [message.n_features for message in messages]
+        if len(set(widths)) > 1:
             raise ValueError(
-                f"more than one message came from client {shorten(twice)}; give each "
-                "client a name of its own in client_update(..., client=...)."
+                f"clients {shorten(names)} sent {shorten(widths)} features. All must "
+                "use the same encoder."
+            )
+        nameless = names.count(None)
+        twice = {name for name in names if name is not None and names.count(name) > 1}
+        if twice or 0 < nameless < len(names) or (nameless > 1 and self.aligner):
+            raise ValueError(
+                f"messages came from clients {shorten(names)}; give each client a name "
+                "of its own in client_update(..., client=...)."
             )
         if len({isinstance(c, str) for m in messages for c in m.classes}) > 1:
             raise ValueError(
@@ -60,6 +63,7 @@ class AlignedClassifierMixin:
     def _align_messages(self, messages):
         """Map of each client, or None for each when there is no aligner."""
         if self.aligner is None:
+            vars(self).pop("reference_", None)
             return [None] * len(messages)
         statistics = [statistics_of(message) for message in messages]
         for note in degeneracy_notes(statistics, self.aligner.shrinkage):
@@ -67,8 +71,52 @@ class AlignedClassifierMixin:
         self.reference_ = self.aligner.server_aggregate(messages)
         maps = [self.aligner.client_map(s, self.reference_) for s in statistics]
         by_client = dict(zip((s.client for s in statistics), maps, strict=True))
-        self._client_maps = ClientMaps(by_client, self.reference_, self.aligner)
+        self._client_maps = ClientMaps(by_client, self.reference_, clone(self.aligner))
         return maps
+
+    def add_client(self, X, client):
+        """Give a client that joins later a map to the unchanged reference.
+
+        Only with ``aligner``. The classifier and all other clients stay as they are.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Unlabelled features of the new client.
+        client : object
+            Its id.
+
+        Returns
+        -------
+        self : object
+            The classifier, which now knows the client.
+        """
+        check_is_fitted(self)
+        if self.aligner is None:
+            raise ValueError(
+                "without aligner all clients get the same classifier: there is nothing "
+                "to add."
+            )
+        known = self._fitted_maps().maps
+        if client in known:
+            raise ValueError(f"client {client!r} is known already.")
+        statistics = self.aligner.client_update(X, client)
+        added = self.aligner.client_map(statistics, self.reference_)
+        self._client_maps = replace(self._client_maps, maps={**known, client: added})
+        return self
+
+    def _fitted_maps(self):
+        if not hasattr(self, "_client_maps"):
+            raise ValueError("aligner was set after fit; fit the classifier again.")
+        return self._client_maps
+
+    def _read_training_rows(self, X, y, client_ids):
+        if self.aligner is not None and self.aligner.client_column is not None:
+            raise ValueError(
+                "client_column is set on the aligner inside the classifier, which sees "
+                "no column; set it on the classifier instead."
+            )
+        return super()._read_training_rows(X, y, client_ids)
 
     def _map_of(self, client):
         check_is_fitted(self)
@@ -80,12 +128,12 @@ class AlignedClassifierMixin:
         return self._client_maps.maps[client]
 
     def _features(self, X, groups):
-        return X if self.aligner is None else self._client_maps.move(X, groups)
+        return X if self.aligner is None else self._fitted_maps().move(X, groups)
 
     def _groups_without_ids(self, n_samples):
         if self.aligner is None:
             return ClientGroups.single(None, n_samples)
-        known = list(self._client_maps.maps)
+        known = list(self._fitted_maps().maps)
         if len(known) > 1:
             raise ValueError(
                 f"client_ids is missing, but this classifier aligns {len(known)} "

@@ -1,5 +1,6 @@
 """The contract of all classifiers: a client step and a server step."""
 
+import warnings
 from numbers import Integral
 from typing import NamedTuple
 
@@ -18,7 +19,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from .._base import ClientAwareMixin
-from .._clients import ClientGroups
+from .._clients import REMEDY, ClientGroups, check_client_name
 
 
 class Communication(NamedTuple):
@@ -181,10 +182,37 @@ class OneShotClassifier(ClientAwareMixin, ClassifierMixin, BaseEstimator):
         return accuracy_score(y, predicted, sample_weight=sample_weight)
 
     def _read_training_rows(self, X, y, client_ids):
+        self._refuse_one_id_for_all(client_ids)
+        if client_ids is None and self.client_column is None and self._ids_matter():
+            warnings.warn(
+                f"fitted without client_ids: all rows are one client. {REMEDY} An "
+                "aligner before this classifier hands its column on with "
+                "keep_client_column=True.",
+                stacklevel=4,
+            )
         X, groups = self._read_rows(X, client_ids, reset=True)
         y = self._check_labels(y, X)
         check_classification_targets(y)
         return X, y, groups
+
+    def _warn_if_wire_is_coarse(self, X, client):
+        """float16 has eleven bits: far from zero they are spent on the offset."""
+        if self.wire_dtype != "float16":
+            return
+        rounding = np.abs(X.mean(axis=0, dtype=np.float64)) / 2**11
+        deviation = X.std(axis=0, dtype=np.float64)
+        coarse = int(np.sum((rounding > 0.1 * deviation) & (deviation > 0)))
+        if coarse:
+            warnings.warn(
+                f"float16 rounds the mean of {coarse} features of client {client!r} by "
+                "more than a tenth of their standard deviation; use "
+                "wire_dtype='float32', or centre the features.",
+                stacklevel=4,
+            )
+
+    def _ids_matter(self):
+        """Whether the classifier depends on which rows are of one client."""
+        return True
 
     def _check_labels(self, y, X):
         """One label per row of X, as a 1-D array."""
@@ -219,8 +247,10 @@ class OneShotClassifier(ClientAwareMixin, ClassifierMixin, BaseEstimator):
     def _client_rows(self, X, y, classes, client):
         """Checked arrays of one client; labels outside of ``classes`` are refused."""
         self._validate_params()
+        check_client_name(client)
         X = self._read_client(X, client)
         y = self._check_labels(y, X)
+        self._warn_if_wire_is_coarse(X, client)
         classes = np.unique(y) if classes is None else column_or_1d(classes)
         if len(np.unique(classes)) < len(classes):
             raise ValueError("classes must name each label once; pass np.unique(y).")

@@ -8,6 +8,7 @@ from sklearn.base import _fit_context
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
+from .._clients import check_client_name
 from ..exchange import FeatureSummary, HeadWeights
 from ..exchange._wire import WIRE_DTYPES
 from ._averaging import (
@@ -296,6 +297,7 @@ class FedAvgClassifier(OneShotClassifier):
             The message to the server, in the precision of the wire.
         """
         self._validate_params()
+        check_client_name(client)
         X = self._read_client(X, client)
         return summarize_rows(X, client).as_received(self.wire_dtype)
 

@@ -232,6 +232,9 @@ default="empirical"
             classifier.feature_names_in_ = np.delete(names, ids)
         return classifier
 
+    def _ids_matter(self):
+        return self.aligner is not None
+
     def _model_for(self, client):
         coef, intercept = self.coef_, self.intercept_
         client_map = self._map_of(client)
@@ -245,7 +248,7 @@ default="empirical"
             counts = counts if self.priors == "empirical" else np.ones_like(counts)
             return counts / counts.sum()
         priors = np.asarray(self.priors, dtype=np.float64)
-        if priors.shape != counts.shape or not (priors > 0).all():
+        if priors.shape != counts.shape or not ((priors > 0) & (priors < np.inf)).all():
             raise ValueError(
                 f"priors must be {len(counts)} positive numbers, one for each of the "
                 f"classes {self.classes_.tolist()}, got {self.priors!r}."

@@ -4,7 +4,7 @@ import pickle
 from numbers import Integral, Real
 
 import numpy as np
-from sklearn.base import clone
+from sklearn.base import clone, is_classifier
 from sklearn.dummy import DummyClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
@@ -348,6 +348,10 @@ class FedPFTClassifier(AlignedClassifierMixin, OneShotClassifier):
             return DummyClassifier(strategy="prior")
         if self.estimator is None:
             return LogisticRegression(max_iter=1000)
+        if not is_classifier(self.estimator):
+            raise ValueError(
+                f"estimator must be a classifier, got {type(self.estimator).__name__}."
+            )
         estimator = clone(self.estimator)
         unset = {
             name: self._seed()

@@ -27,6 +27,12 @@ class Message:
 
     __hash__ = None
 
+    def __repr__(self):
+        """All fields, arrays by their shape: statistics do not belong into logs."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        shown = ", ".join(f"{name}={_short(value)}" for name, value in values.items())
+        return f"{type(self).__name__}({shown})"
+
     def to_bytes(self, dtype="float32"):
         """Serialise the message.
 
@@ -103,3 +109,7 @@ def _equal(left, right):
     if isinstance(left, np.ndarray) or isinstance(right, np.ndarray):
         return np.array_equal(left, right)
     return bool(left == right)
+
+
+def _short(value):
+    return f"<array of {value.shape}>" if isinstance(value, np.ndarray) else repr(value)

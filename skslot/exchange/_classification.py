@@ -44,7 +44,7 @@ class _AlignableMessage(Message):
         )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ClassStatistics(_AlignableMessage):
     """What one client sends for a Gaussian classifier, aligned or not.
 
@@ -203,7 +203,7 @@ class ClassStatistics(_AlignableMessage):
         )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class LinearModel(Message):
     """What the server sends back: a linear classifier.
 
@@ -239,7 +239,7 @@ class LinearModel(Message):
     client: object = None
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ClassMixtures(_AlignableMessage):
     """What one client sends for FedPFT: a Gaussian mixture for each class it holds.
 

@@ -10,7 +10,7 @@ from ._base import Message
 from ._packing import pack_triangle, unpack_triangle
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ClientStatistics(Message):
     """What one client sends: size, mean, covariance and shrinkage of its features.
 
@@ -108,7 +108,7 @@ class ClientStatistics(Message):
         return bool(np.all(self.variances <= rounding**2))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class AlignmentReference(Message):
     """What the server sends back: the Gaussian that all clients are moved towards.
 

@@ -11,7 +11,7 @@ from ._wire import decode, encode
 PREFIX = "weights/"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class FeatureSummary(Message):
     """What one client sends for a common scale: size, mean and variance of its rows.
 
@@ -36,7 +36,7 @@ class FeatureSummary(Message):
     --------
     >>> from skslot import FedAvgClassifier
     >>> FedAvgClassifier().client_summary([[1.0, 2.0], [3.0, 2.0]], client="A")
-    FeatureSummary(n_samples=2, mean=array([2., 2.]), variance=0.5, client='A')
+    FeatureSummary(n_samples=2, mean=<array of (2,)>, variance=0.5, client='A')
     """
 
     kind = "feature summary"
@@ -53,7 +53,7 @@ class FeatureSummary(Message):
         return len(self.mean)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class FeatureScale(Message):
     """What the server sends back: the origin and the unit of all features.
 
@@ -101,7 +101,7 @@ class FeatureScale(Message):
         return ((X - self.mean) / self.scale).astype(np.float32)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class HeadWeights(Message):
     """Weights of a head: of one client after local training, or their average.
 
@@ -133,9 +133,9 @@ class HeadWeights(Message):
     --------
     >>> from skslot import FedAvgClassifier
     >>> classifier = FedAvgClassifier(standardize=False)
-    >>> message = classifier.client_update([[0.0, 1.0], [1.0, 0.0]], ["a", "b"])
-    >>> {name: array.shape for name, array in sorted(message.weights.items())}
-    {'bias': (2,), 'weight': (2, 2)}
+    >>> classifier.client_update([[0.0, 1.0], [1.0, 0.0]], ["a", "b"])
+    HeadWeights(client=None, classes=['a', 'b'], n_samples=2, n_rounds=1,
+                weights={'bias': (2,), 'weight': (2, 2)})
     """
 
     kind = "head weights"
@@ -161,6 +161,13 @@ class HeadWeights(Message):
         )
 
     __hash__ = None
+
+    def __repr__(self):
+        shapes = {name: np.shape(array) for name, array in self.weights.items()}
+        return (
+            f"HeadWeights(client={self.client!r}, classes={self.classes}, "
+            f"n_samples={self.n_samples}, n_rounds={self.n_rounds}, weights={shapes})"
+        )
 
     def to_bytes(self, dtype="float32"):
         """Serialise the message.

@@ -51,11 +51,12 @@ def decode(data):
 
 
 def _exponent(array, dtype):
-    """Power of two that brings the largest value into the range of float16."""
-    if dtype != "float16" or not array.size:
+    """Power of two that brings the largest value into the range of the dtype."""
+    if dtype == "float64" or not array.size:
         return 0
+    least = {"float32": 2.0**-60, "float16": 2.0**-10}[dtype]
     largest = np.abs(array).max()
-    if 2.0**-10 <= largest <= np.finfo(np.float16).max or not largest:
+    if least <= largest <= np.finfo(dtype).max or not largest:
         return 0
     return int(np.frexp(largest)[1]) - 14
 

@@ -85,7 +85,9 @@ class DemoResult:
         default = FederatedOTAligner().tau
         text = ""
         if 0.0 in accuracy:
-            text += f"Without alignment {accuracy[0.0]:.1f} % are recognised. "
+            text += (
+                f"Without alignment {accuracy[0.0]:.1f} % of digits are recognised. "
+            )
         if default in accuracy:
             text += (
                 f"At the default tau={default:g} it is {accuracy[default]:.1f} %: a "

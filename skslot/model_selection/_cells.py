@@ -15,6 +15,8 @@ def stratified_folds(y, groups, n_splits, rng=None):
         clients[rows] = index
     order = np.arange(len(y)) if rng is None else rng.permutation(len(y))
     order = order[np.lexsort((labels[order], clients[order]))]
+    # a client with one row would be unknown when that row is tested: keep it to train
+    order = order[np.bincount(clients)[clients[order]] > 1]
     # dealing out like cards, cell after cell, also balances the folds in size
     return [order[fold::n_splits] for fold in range(n_splits)]
 

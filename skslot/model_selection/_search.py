@@ -5,6 +5,7 @@ from functools import partial
 from numbers import Integral, Real
 
 import numpy as np
+from sklearn import get_config
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 from sklearn.utils._param_validation import Interval
@@ -46,7 +47,7 @@ class FederatedGridSearchCV(GridSearchCV):
     scoring : str, callable, list, tuple or dict, default=None
         None is ``ClientScorer(average="cell")``.
     cv : int, cross-validation generator or iterable, default=None
-        None is ``CellHoldoutKFold()``.
+        None is ``CellHoldoutKFold()``, a number that with so many folds.
     tau_prior : float, default=0.3
         How strongly a ``tau`` close to the automatic one is preferred: the choice is
         the largest mean score minus ``tau_prior * (tau - tau_auto) ** 2``. 0 takes the
@@ -56,7 +57,8 @@ class FederatedGridSearchCV(GridSearchCV):
         callable replaces the choice described above.
     client_column : str or int, default=None
         Column of X that holds the ids, for the default ``scoring`` and ``cv``. None
-        means that ids are passed as ``client_ids``, with metadata routing on.
+        takes the ``client_column`` of the estimator; if that is None too, ids are
+        passed as ``client_ids``, with metadata routing on.
     n_jobs : int, default=None
         Jobs in parallel.
     verbose : int, default=0
@@ -169,6 +171,11 @@ class FederatedGridSearchCV(GridSearchCV):
         self : FederatedGridSearchCV
             The fitted search.
         """
+        if "client_ids" in params and not get_config()["enable_metadata_routing"]:
+            raise ValueError(
+                "client_ids only reach the folds and the scorer by metadata routing; "
+                "switch it on with sklearn.set_config(enable_metadata_routing=True)."
+            )
         self.tau_auto_ = self._automatic_tau(X, y, params)
         with self._defaults_in_place():
             super().fit(X, y, **params)
@@ -278,17 +285,27 @@ class FederatedGridSearchCV(GridSearchCV):
     def _defaults_in_place(self):
         """Stand the defaults in for None while GridSearchCV looks at the parameters."""
         given = self.scoring, self.cv, self.refit
-        metric, column = self._metric_to_choose_by(), self.client_column
+        metric, column = self._metric_to_choose_by(), self._id_column()
         if self.scoring is None:
             self.scoring = ClientScorer(average="cell", client_column=column)
         if self.cv is None:
             self.cv = CellHoldoutKFold(client_column=column)
+        elif isinstance(self.cv, Integral):
+            self.cv = CellHoldoutKFold(self.cv, client_column=column)
         if metric is not None:
             self.refit = partial(self._choose, metric)
         try:
             yield
         finally:
             self.scoring, self.cv, self.refit = given
+
+    def _id_column(self):
+        """Column of X with the ids: as given, or as the estimator has it."""
+        if self.client_column is not None:
+            return self.client_column
+        params = self.estimator.get_params()
+        columns = (v for n, v in params.items() if n.split("__")[-1] == "client_column")
+        return next((column for column in columns if column is not None), None)
 
     def _metric_to_choose_by(self):
         """Name of the score in the results, or None if the choice is not ours."""

@@ -71,7 +71,8 @@ class StratifiedClientKFold(_ClientSplitter):
     """K-fold cross-validation, stratified by client and class.
 
     Every fold has nearly the same share of each (client, class) cell. Cells with fewer
-    rows than folds are spread over some of the folds.
+    rows than folds are spread over some of the folds. The row of a client that has no
+    other is always in training.
 
     Parameters
     ----------

@@ -1,6 +1,7 @@
 """What all one-shot classifiers promise: two steps, ids, labels, errors, searches."""
 
 import pickle
+import warnings
 from functools import cache
 
 import numpy as np
@@ -19,6 +20,9 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from skslot import FedCGSClassifier, FederatedOTAligner, FedPFTClassifier
 from skslot.datasets import make_shifted_clients
 from skslot.exchange import LinearModel
+
+# Most of these tests are about one client; the warning has a test of its own.
+pytestmark = pytest.mark.filterwarnings("ignore:fitted without client_ids")
 
 PLAIN = {
     "cgs total": FedCGSClassifier(),
@@ -872,3 +876,37 @@ def test_column_of_ids_works_with_every_scorer(variant):
 def test_ids_are_requested_by_default(variant, method):
     requests = getattr(new(variant).get_metadata_routing(), method).requests
     assert requests["client_ids"] is True
+
+
+@pytest.mark.parametrize(
+    ("classifier", "warns"),
+    [
+        (FedCGSClassifier(), False),
+        (FedCGSClassifier(aligner=FederatedOTAligner()), True),
+        (FedPFTClassifier(random_state=0), True),
+    ],
+)
+def test_missing_ids_are_worth_a_warning_where_they_matter(classifier, warns):
+    X, y = np.random.default_rng(0).normal(size=(20, 2)), np.tile([0, 1], 10)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        classifier.fit(X, y)
+    assert any("fitted without client_ids" in str(w.message) for w in caught) == warns
+
+
+def test_client_joins_an_aligned_classifier_later():
+    rng = np.random.default_rng(0)
+    X, y, ids = rng.normal(size=(60, 3)), np.tile([0, 1], 30), np.repeat(["A", "B"], 30)
+    classifier = FedCGSClassifier(aligner=FederatedOTAligner(unknown_client="adapt"))
+    classifier.fit(X, y, client_ids=ids)
+    new = rng.normal(5, 2, size=(40, 3))
+    adapted = classifier.predict_proba(new, client_ids="C")
+    before = classifier.predict_proba(X, client_ids=ids)
+    classifier.add_client(new, "C")
+    assert np.array_equal(classifier.predict_proba(new, client_ids="C"), adapted)
+    assert np.array_equal(classifier.predict_proba(X, client_ids=ids), before)
+    assert classifier.client_classifier("C").predict(new).shape == (40,)
+    with pytest.raises(ValueError, match="'C' is known already"):
+        classifier.add_client(new, "C")
+    with pytest.raises(ValueError, match="nothing to add"):
+        FedCGSClassifier().fit(X, y).add_client(new, "C")

@@ -22,6 +22,9 @@ from skslot.classifiers import Communication, _torch_heads
 from skslot.exchange import FeatureScale, FeatureSummary, HeadWeights
 from skslot.exchange._wire import encode
 
+# Most of these tests are about one client; the warning has a test of its own.
+pytestmark = pytest.mark.filterwarnings("ignore:fitted without client_ids")
+
 N_CLASSES = 4
 SOFTMAXES = ["balanced", "held", "all"]
 
@@ -229,7 +232,7 @@ def test_fit_equals_the_steps_called_by_hand(rows, params, wire_dtype):
     assert np.array_equal(stepped.predict_proba(X), fitted.predict_proba(X))
 
 
-@pytest.mark.parametrize("head", [None, Perceptron])
+@pytest.mark.parametrize("head", [None, torch.nn.Linear])  # importable by processes
 def test_processes_change_nothing(rows, head):
     X, y, clients = rows
     classifier = FedAvgClassifier(2, head=head, max_epochs=2, random_state=0)

@@ -25,6 +25,9 @@ TYPES = pytest.mark.parametrize("covariance_type", ["spherical", "diag", "full"]
 shifted = make_shifted_clients(
     n_samples=240, n_clients=3, n_classes=4, n_features=5, random_state=0
 )
+
+# Most of these tests are about one client; the warning has a test of its own.
+pytestmark = pytest.mark.filterwarnings("ignore:fitted without client_ids")
 X, Y, IDS = shifted.data, shifted.target, shifted.client_ids
 
 
