@@ -201,7 +201,8 @@ class OneShotClassifier(ClientAwareMixin, ClassifierMixin, BaseEstimator):
             return
         rounding = np.abs(X.mean(axis=0, dtype=np.float64)) / 2**11
         deviation = X.std(axis=0, dtype=np.float64)
-        coarse = int(np.sum((rounding > 0.1 * deviation) & (deviation > 0)))
+        varies = deviation > 1e-9 * rounding  # more than rounding does
+        coarse = int(np.sum((rounding > 0.1 * deviation) & varies))
         if coarse:
             warnings.warn(
                 f"float16 rounds the mean of {coarse} features of client {client!r} by "

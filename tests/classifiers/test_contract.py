@@ -12,6 +12,7 @@ import sklearn
 from scipy.sparse import csr_array
 from sklearn.base import clone
 from sklearn.ensemble import RandomForestClassifier
+from sklearn.linear_model import LinearRegression
 from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_predict
 from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing
@@ -680,7 +681,7 @@ def test_no_messages_raise(variant):
 @over(ALL)
 def test_two_messages_of_one_client_raise(variant):
     messages = messages_of(new(variant))
-    with pytest.raises(ValueError, match="more than one message.*'Bern'"):
+    with pytest.raises(ValueError, match="'Bern'.*give each client a name of its own"):
         new(variant).server_aggregate([*messages, messages[0]])
 
 
@@ -699,7 +700,7 @@ def test_messages_with_different_numbers_of_features_raise(variant):
         classifier.client_update(X, Y, client="wide"),
         classifier.client_update(X[:, :4], Y, client="narrow"),
     ]
-    match = "different numbers of features: {'wide': 5, 'narrow': 4}"
+    match = r"clients \['wide', 'narrow'\] sent \[5, 4\] features"
     with pytest.raises(ValueError, match=match):
         classifier.server_aggregate(messages)
 
@@ -910,3 +911,50 @@ def test_client_joins_an_aligned_classifier_later():
         classifier.add_client(new, "C")
     with pytest.raises(ValueError, match="nothing to add"):
         FedCGSClassifier().fit(X, y).add_client(new, "C")
+
+
+def test_unnamed_messages_are_not_mixed_with_named_ones():
+    step = FedCGSClassifier().client_update
+    X, y = np.random.default_rng(0).normal(size=(20, 2)), np.tile([0, 1], 10)
+    with pytest.raises(ValueError, match="give each client a name"):
+        FedCGSClassifier().server_aggregate([step(X, y, client=1), step(X, y)])
+
+
+def test_column_of_the_inner_aligner_is_refused():
+    classifier = FedCGSClassifier(aligner=FederatedOTAligner(client_column=2))
+    with pytest.raises(ValueError, match="set it on the classifier instead"):
+        classifier.fit(np.zeros((4, 3)), [0, 1, 0, 1])
+
+
+def test_aligner_set_after_fit_asks_for_another_fit():
+    X, y = np.random.default_rng(0).normal(size=(20, 2)), np.tile([0, 1], 10)
+    fitted = FedCGSClassifier().fit(X, y).set_params(aligner=FederatedOTAligner())
+    with pytest.raises(ValueError, match="fit the classifier again"):
+        fitted.predict(X, client_ids="A")
+
+
+def test_labels_are_not_taken_for_the_name_of_a_client():
+    X, y = np.zeros((4, 2)), np.array([0, 1, 0, 1])
+    with pytest.raises(ValueError, match="name of one client, got a ndarray"):
+        FederatedOTAligner().client_update(X, y)
+
+
+def test_float16_far_from_zero_is_worth_a_warning():
+    X = np.random.default_rng(0).normal(3000, 1, size=(20, 2))
+    with pytest.warns(UserWarning, match="float16 rounds the mean of 2 features"):
+        FedPFTClassifier().client_update(X, np.tile([0, 1], 10), client="A")
+
+
+@pytest.mark.parametrize("scale", [1e-25, 1e25])
+def test_float32_wire_keeps_any_scale(scale):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(40, 3)), np.tile([0, 1], 20)
+    X[y == 1] += 1
+    exact = FedCGSClassifier().fit(X, y).predict(X)
+    scaled = FedCGSClassifier(wire_dtype="float32").fit(X * scale, y).predict(X * scale)
+    assert np.array_equal(scaled, exact)
+
+
+def test_regressor_as_head_is_refused():
+    with pytest.raises(ValueError, match="must be a classifier, got LinearRegression"):
+        FedPFTClassifier(estimator=LinearRegression()).fit([[0.0], [1.0]], [0, 1])
