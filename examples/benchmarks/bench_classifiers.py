@@ -25,33 +25,11 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 from sklearn import config_context
 from sklearn.mixture import GaussianMixture
-from sklearn.model_selection import train_test_split
 from sklearn.pipeline import make_pipeline
 
 from skslot import FedCGSClassifier, FederatedOTAligner, FedPFTClassifier
 from skslot.classifiers._mixtures import single_gaussian
-from skslot.model_selection import dirichlet_label_shift
-
-
-def load_features(path):
-    with np.load(path, allow_pickle=False) as file:
-        X, y = file["X"].astype(np.float64), file["y"]
-        if "client" in file:
-            return X, y, file["client"]
-        return X, y, file["domains"][file["domain"]]
-
-
-def split(y, clients, alpha, seed):
-    cells = np.char.add(clients.astype(str), y.astype(str))
-    train, test = train_test_split(
-        np.arange(len(y)), test_size=0.3, stratify=cells, random_state=seed
-    )
-    if alpha is not None:
-        kept = dirichlet_label_shift(
-            y[train], clients[train], alpha, min_samples=10, random_state=seed
-        )
-        train = train[kept]
-    return train, test
+from skslot.experiments import load_features, paper_split
 
 
 def methods(names):
@@ -83,12 +61,15 @@ def accuracy_by_client(classifier, data, train, test, tau, memory):
     return [right[clients[test] == client].mean() for client in np.unique(clients)]
 
 
-def print_table(data, alphas, taus, partitions, names, memory):
+def print_table(data, alphas, taus, partitions, min_samples, names, memory):
     clients = np.unique(data[2])
     head = "".join(f"{str(client)[:9]:>10}" for client in clients)
     print(f"{'alpha':<7}{'method':<16}{'tau':>5}{head}{'mean':>8}{'s.e.':>6}{'std':>6}")
     for alpha in alphas:
-        splits = [split(*data[1:], alpha, seed) for seed in range(partitions)]
+        splits = [
+            paper_split(*data[1:], alpha, random_state=seed)
+            for seed in range(partitions)
+        ]
         for name, make in methods(names).items():
             for tau in taus:
                 print(f"{alpha} {name} tau={tau}", file=sys.stderr, flush=True)
@@ -127,7 +108,7 @@ def print_wire_checks(data, partitions):
     }.items():
         changed, points, size = {}, {}, {}
         for seed in range(partitions):
-            train, test = split(y, clients, 0.1, seed)
+            train, test = paper_split(y, clients, 0.1, random_state=seed)
             results = {}
             for wire in ("float64", "float32", "float16"):
                 classifier = make(wire)
@@ -170,6 +151,7 @@ def main():
     parser.add_argument("--alphas", type=float, nargs="*", default=[0.1, 0.05, 0.01])
     parser.add_argument("--taus", type=float, nargs="*", default=[0.0, 0.4])
     parser.add_argument("--partitions", type=int, default=5)
+    parser.add_argument("--min-samples", type=int, default=10, help="rows of a client")
     parser.add_argument("--methods", nargs="*", default=None)
     parser.add_argument("--no-shift", action="store_true", help="no label shift")
     parser.add_argument("--checks", action="store_true")
@@ -186,6 +168,7 @@ def main():
             alphas,
             arguments.taus,
             arguments.partitions,
+            arguments.min_samples,
             arguments.methods,
             memory,
         )

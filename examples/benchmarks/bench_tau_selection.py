@@ -26,16 +26,16 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 from sklearn import set_config
-from sklearn.model_selection import GridSearchCV, train_test_split
+from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import Pipeline
 
 from skslot import FedCGSClassifier, FederatedOTAligner, FedPFTClassifier
+from skslot.experiments import load_features, paper_split
 from skslot.metrics import client_scores
 from skslot.model_selection import (
     CellHoldoutKFold,
     FederatedGridSearchCV,
     StratifiedClientKFold,
-    dirichlet_label_shift,
 )
 
 TAUS = [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
@@ -46,31 +46,10 @@ CLASSIFIERS = {
 }
 
 
-def load_features(path):
-    with np.load(path, allow_pickle=False) as file:
-        X, y = file["X"].astype(np.float64), file["y"]
-        if "client" in file:
-            return X, y, file["client"]
-        return X, y, file["domains"][file["domain"]]
-
-
-def split(y, clients, alpha, seed):
-    cells = np.char.add(clients.astype(str), y.astype(str))
-    train, test = train_test_split(
-        np.arange(len(y)), test_size=0.3, stratify=cells, random_state=seed
-    )
-    if alpha is not None:
-        kept = dirichlet_label_shift(
-            y[train], clients[train], alpha, min_samples=10, random_state=seed
-        )
-        train = train[kept]
-    return train, test
-
-
 def run_setting(data, alpha, seed, name, n_splits, memory):
     """Test accuracy at every tau, and the tau that each rule chooses."""
     X, y, clients = data
-    train, test = split(y, clients, alpha, seed)
+    train, test = paper_split(y, clients, alpha, random_state=seed)
     training = {"X": X[train], "y": y[train], "client_ids": clients[train]}
     # the reference is the same to four digits at a tolerance that is faster to reach
     aligner = FederatedOTAligner(memory=memory, tol=1e-5)

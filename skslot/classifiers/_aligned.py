@@ -26,6 +26,22 @@ class AlignedClassifierMixin:
             return np.empty(0)
         return np.array([summarize(moments, self.aligner.shrinkage).shrinkage])
 
+    def _warn_if_wire_is_coarse(self, X, client):
+        """float16 has eleven bits: far from zero they are spent on the offset."""
+        if self.wire_dtype != "float16":
+            return
+        rounding = np.abs(X.mean(axis=0, dtype=np.float64)) / 2**11
+        deviation = X.std(axis=0, dtype=np.float64)
+        varies = deviation > 1e-9 * rounding  # more than rounding does
+        coarse = int(np.sum((rounding > 0.1 * deviation) & varies))
+        if coarse:
+            warnings.warn(
+                f"float16 rounds the mean of {coarse} features of client {client!r} by "
+                "more than a tenth of their standard deviation; use "
+                "wire_dtype='float32', or centre the features.",
+                stacklevel=4,
+            )
+
     def _check_messages(self, messages):
         """A list of messages that can be combined."""
         messages = list(messages)

@@ -195,22 +195,6 @@ class OneShotClassifier(ClientAwareMixin, ClassifierMixin, BaseEstimator):
         check_classification_targets(y)
         return X, y, groups
 
-    def _warn_if_wire_is_coarse(self, X, client):
-        """float16 has eleven bits: far from zero they are spent on the offset."""
-        if self.wire_dtype != "float16":
-            return
-        rounding = np.abs(X.mean(axis=0, dtype=np.float64)) / 2**11
-        deviation = X.std(axis=0, dtype=np.float64)
-        varies = deviation > 1e-9 * rounding  # more than rounding does
-        coarse = int(np.sum((rounding > 0.1 * deviation) & varies))
-        if coarse:
-            warnings.warn(
-                f"float16 rounds the mean of {coarse} features of client {client!r} by "
-                "more than a tenth of their standard deviation; use "
-                "wire_dtype='float32', or centre the features.",
-                stacklevel=4,
-            )
-
     def _ids_matter(self):
         """Whether the classifier depends on which rows are of one client."""
         return True
@@ -251,7 +235,6 @@ class OneShotClassifier(ClientAwareMixin, ClassifierMixin, BaseEstimator):
         check_client_name(client)
         X = self._read_client(X, client)
         y = self._check_labels(y, X)
-        self._warn_if_wire_is_coarse(X, client)
         classes = np.unique(y) if classes is None else column_or_1d(classes)
         if len(np.unique(classes)) < len(classes):
             raise ValueError("classes must name each label once; pass np.unique(y).")

@@ -154,6 +154,7 @@ default="empirical"
             The message to the server, in the precision of the wire.
         """
         X, y, classes = self._client_rows(X, y, classes, client)
+        self._warn_if_wire_is_coarse(X, client)
         moments = FeatureMoments.from_rows(X)
         counts, means = class_means(X, y, classes)
         message = ClassStatistics(

@@ -173,6 +173,7 @@ class FedPFTClassifier(AlignedClassifierMixin, OneShotClassifier):
             The message to the server, in the precision of the wire.
         """
         X, y, _ = self._client_rows(X, y, classes, client)
+        self._warn_if_wire_is_coarse(X, client)
         held, counts = np.unique(y, return_counts=True)
         parts = [
             fit_mixture(

@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from textwrap import fill
 
 import numpy as np
-from sklearn.model_selection import train_test_split
 
 from ..alignment import FederatedOTAligner
 from ..classifiers import Communication, FedCGSClassifier
 from ..datasets import load_digit_scanners
-from ..model_selection import ClassTable, class_table, dirichlet_label_shift
+from ..model_selection import ClassTable, class_table
+from ._protocol import paper_split
 
 ALPHA = 0.1
 MIN_SAMPLES = 20
@@ -139,7 +139,14 @@ def run_demo(n_partitions=10, taus=(0.0, 0.2, 0.4, 0.6, 0.8, 1.0), progress=None
     data = load_digit_scanners()
     accuracy, example = [], None
     for seed in range(n_partitions):
-        train, test = _skewed_split(data, seed)
+        train, test = paper_split(
+            data.target,
+            data.client_ids,
+            ALPHA,
+            test_size=0.5,
+            min_samples=MIN_SAMPLES,
+            random_state=seed,
+        )
         if example is None:
             example = class_table(data.target[train], data.client_ids[train])
         classifiers = [_fit(data, train, tau) for tau in taus]
@@ -150,22 +157,6 @@ def run_demo(n_partitions=10, taus=(0.0, 0.2, 0.4, 0.6, 0.8, 1.0), progress=None
     clients = example.clients.tolist()
     communication = classifiers[0].communication_[clients[0]]
     return DemoResult(clients, tuple(taus), np.array(accuracy), example, communication)
-
-
-def _skewed_split(data, seed):
-    """Half of each (client, class) cell for testing, the rest skewed for training."""
-    cells = np.char.add(data.client_ids, data.target.astype(str))
-    train, test = train_test_split(
-        np.arange(len(cells)), test_size=0.5, stratify=cells, random_state=seed
-    )
-    kept = dirichlet_label_shift(
-        data.target[train],
-        data.client_ids[train],
-        ALPHA,
-        min_samples=MIN_SAMPLES,
-        random_state=seed,
-    )
-    return train[kept], test
 
 
 def _fit(data, train, tau):
