@@ -67,7 +67,7 @@ def print_table(data, alphas, taus, partitions, min_samples, names, memory):
     print(f"{'alpha':<7}{'method':<16}{'tau':>5}{head}{'mean':>8}{'s.e.':>6}{'std':>6}")
     for alpha in alphas:
         splits = [
-            paper_split(*data[1:], alpha, random_state=seed)
+            paper_split(*data[1:], alpha, min_samples=min_samples, random_state=seed)
             for seed in range(partitions)
         ]
         for name, make in methods(names).items():
