@@ -1,9 +1,17 @@
 """One-shot federated learning by optimal-transport alignment of features."""
 
-from .alignment import FederatedOTAligner
-from .classifiers import FedAvgClassifier, FedCGSClassifier, FedPFTClassifier
+from importlib import import_module as _import_module
 
 __version__ = "0.1.0.dev0"
+
+# Estimators are imported when they are first used, so that `import skslot` costs
+# nothing and one of them does not bring in what only another needs.
+_HOMES = {
+    "FedAvgClassifier": "skslot.classifiers",
+    "FedCGSClassifier": "skslot.classifiers",
+    "FedPFTClassifier": "skslot.classifiers",
+    "FederatedOTAligner": "skslot.alignment",
+}
 
 __all__ = [
     "FedAvgClassifier",
@@ -12,3 +20,13 @@ __all__ = [
     "FederatedOTAligner",
     "__version__",
 ]
+
+
+def __getattr__(name):
+    if name in _HOMES:
+        return getattr(_import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'skslot' has no attribute {name!r}")
+
+
+def __dir__():
+    return sorted([*globals(), *_HOMES])

@@ -91,3 +91,16 @@ print(json.dumps(sorted(set(sys.modules) - before)))
     assert "skslot.alignment" in loaded
     assert [name for name in HEAVY if name in loaded] == []
     assert result.stderr == ""
+
+
+def test_import_of_the_package_loads_no_estimator():
+    code = "import sys, skslot; print('sklearn' in sys.modules, dir(skslot))"
+    command = [sys.executable, "-c", code]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert result.stdout.startswith("False")
+    assert "FederatedOTAligner" in result.stdout
+
+
+def test_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no attribute 'FedNothing'"):
+        _ = skslot.FedNothing
