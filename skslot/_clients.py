@@ -38,13 +38,12 @@ def check_client_ids(client_ids, n_samples):
             "id per row; cross-validation splits the ids along with X only when their "
             "lengths agree."
         )
-    missing = [row for row, value in enumerate(_distinct_or_all(ids)) if _is_nan(value)]
-    if missing:
-        rows = [row for row, value in enumerate(ids.tolist()) if _is_nan(value)]
+    missing = _missing_rows(ids)
+    if len(missing):
         raise ValueError(
-            f"client_ids is missing (None or NaN) for {len(rows)} rows, the first is "
-            f"row {rows[0]}. Every row needs the client it belongs to; drop those rows "
-            "or give them an id of their own."
+            f"client_ids is missing (None or NaN) for {len(missing)} rows, the first "
+            f"is row {missing[0]}. Every row needs the client it belongs to; drop "
+            "those rows or give them an id of their own."
         )
     return ids
 
@@ -209,9 +208,12 @@ def is_single_id(value):
     return is_one_value or getattr(value, "ndim", 1) == 0
 
 
-def _distinct_or_all(ids):
-    """Numeric and text ids are many and alike: look for NaN among distinct ones."""
-    return np.unique(ids).tolist() if ids.dtype.kind in "biufUS" else ids.tolist()
+def _missing_rows(ids):
+    if ids.dtype.kind in "biuUS":  # neither integers nor text can be missing
+        return []
+    if ids.dtype.kind in "fMm":
+        return np.flatnonzero(np.isnan(ids))
+    return [row for row, value in enumerate(ids.tolist()) if _is_nan(value)]
 
 
 def _is_nan(value):
