@@ -45,7 +45,7 @@ def decode(data):
         name: np.ldexp(tensor.astype(np.float64), scales.get(name, 0))
         if tensor.dtype.kind == "f"
         else tensor
-        for name, tensor in tensors.items()
+        for name, tensor in sorted(tensors.items())  # safetensors keeps no order
     }
     return arrays, header
 
