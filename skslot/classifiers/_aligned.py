@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 from .._clients import REMEDY, ClientGroups, shorten
 from ..alignment._client_maps import ClientMaps
 from ..alignment._steps import degeneracy_notes, statistics_of, summarize
+from ._base import check_kind
 
 
 class AlignedClassifierMixin:
@@ -44,17 +45,7 @@ class AlignedClassifierMixin:
 
     def _check_messages(self, messages):
         """A list of messages that can be combined."""
-        messages = list(messages)
-        if not messages:
-            raise ValueError("messages is empty: there is no client to learn from.")
-        expected = self._message_type
-        for message in messages:
-            if not isinstance(message, expected):
-                raise TypeError(
-                    f"messages must be {expected.__name__}, got a "
-                    f"{type(message).__name__}; bytes are read by "
-                    f"{expected.__name__}.from_bytes."
-                )
+        messages = check_kind(messages, self._message_type)
         names = [message.client for message in messages]
         widths = [message.n_features for message in messages]
         if len(set(widths)) > 1:

@@ -7,7 +7,7 @@ import numpy as np
 from .._clients import shorten
 from ..exchange import FeatureScale, FeatureSummary, HeadWeights
 from ._aligned import names_of
-from ._base import Communication
+from ._base import Communication, check_kind
 
 # A spread below this multiple of the offset is rounding: such features are constant.
 ROUNDING = 64 * np.finfo(np.float64).eps
@@ -93,20 +93,6 @@ def check_finite(weights, client):
             f"training diverged at client {client!r}: some weights are not finite. "
             "Lower the learning rate, or set standardize=True."
         )
-
-
-def check_kind(messages, expected):
-    """A list of messages of the same kind."""
-    messages = list(messages)
-    if not messages:
-        raise ValueError("messages is empty: there is no client to learn from.")
-    for message in messages:
-        if not isinstance(message, expected):
-            raise TypeError(
-                f"messages must be {expected.__name__}, got a {type(message).__name__};"
-                f" bytes are read by {expected.__name__}.from_bytes."
-            )
-    return messages
 
 
 def check_messages(messages, expected):

@@ -273,3 +273,17 @@ class OneShotClassifier(ClientAwareMixin, ClassifierMixin, BaseEstimator):
 
     def _groups_without_ids(self, n_samples):
         return ClientGroups.single(None, n_samples)
+
+
+def check_kind(messages, expected):
+    """A list of messages of the same kind."""
+    messages = list(messages)
+    if not messages:
+        raise ValueError("messages is empty: there is no client to learn from.")
+    for message in messages:
+        if not isinstance(message, expected):
+            raise TypeError(
+                f"messages must be {expected.__name__}, got a {type(message).__name__};"
+                f" bytes are read by {expected.__name__}.from_bytes."
+            )
+    return messages

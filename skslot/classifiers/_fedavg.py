@@ -16,7 +16,6 @@ from ._averaging import (
     average_heads,
     check_finite,
     check_heads,
-    check_kind,
     check_messages,
     check_standardization,
     check_start,
@@ -25,7 +24,7 @@ from ._averaging import (
     summarize_rows,
     training_rows,
 )
-from ._base import OneShotClassifier
+from ._base import OneShotClassifier, check_kind
 from ._optional import torch_heads
 
 

@@ -12,7 +12,7 @@ from ..exchange._wire import WIRE_DTYPES
 from ..statistics import FeatureMoments
 from ._aligned import AlignedClassifierMixin, names_of
 from ._base import Communication, OneShotClassifier
-from ._gaussian import class_means, gaussian_head, pool_statistics, regularize
+from ._gaussian import counts_and_means, gaussian_head, pool_statistics, regularize
 
 
 class FedCGSClassifier(AlignedClassifierMixin, OneShotClassifier):
@@ -156,7 +156,7 @@ default="empirical"
         X, y, classes = self._client_rows(X, y, classes, client)
         self._warn_if_wire_is_coarse(X, client)
         moments = FeatureMoments.from_rows(X)
-        counts, means = class_means(X, y, classes)
+        counts, means = counts_and_means(X, y, classes)
         message = ClassStatistics(
             classes.tolist(),
             counts,

@@ -6,6 +6,7 @@ import numpy as np
 from scipy.linalg import LinAlgError, cho_solve
 
 from ..geometry._linalg import cholesky, eigh
+from ..statistics._classes import class_means
 from ..statistics._shrinkage import shrink, shrinkage_coefficient
 
 # Added to the diagonal by ridge="auto", in units of the mean variance of a feature:
@@ -35,12 +36,14 @@ class PooledStatistics:
         return (self.scatter - between) / n_samples
 
 
-def class_means(X, y, classes):
-    """Number of rows and mean of each class; zero where there is none."""
-    counts = np.array([np.sum(y == label) for label in classes], dtype=np.int32)
+def counts_and_means(X, y, classes):
+    """Number of rows and mean of each of ``classes``; zero where there is none."""
+    counts = np.zeros(len(classes), dtype=np.int32)
     means = np.zeros((len(classes), X.shape[1]))
-    for index in np.flatnonzero(counts):
-        means[index] = X[y == classes[index]].mean(axis=0, dtype=np.float64)
+    held = class_means(X, y)
+    for index, label in enumerate(classes.tolist()):
+        if label in held:
+            counts[index], means[index] = held[label]
     return counts, means
 
 

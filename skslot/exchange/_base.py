@@ -46,16 +46,7 @@ class Message:
         data : bytes
             The message; safetensors underneath.
         """
-        arrays, facts = {}, {}
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if field.name in self.array_fields:
-                arrays[field.name] = value
-            else:
-                facts[field.name] = (
-                    value.tolist() if hasattr(value, "tolist") else value
-                )
-        return encode(self.kind, arrays, facts, dtype)
+        return encode(self.kind, self._arrays(), self._facts(), dtype)
 
     @classmethod
     def from_bytes(cls, data):
@@ -76,7 +67,7 @@ class Message:
             raise ValueError(
                 f"expected a message of kind {cls.kind!r}, got {header.get('kind')!r}."
             )
-        values = {**header, **arrays}
+        values = cls._values(arrays, header)
         missing = [field.name for field in fields(cls) if field.name not in values]
         if missing:
             raise ValueError(f"this message of kind {cls.kind!r} lacks {missing}.")
@@ -103,6 +94,22 @@ class Message:
             if field.name in ("client", "classes")
         }
         return replace(received, **labels)
+
+    def _arrays(self):
+        return {name: getattr(self, name) for name in self.array_fields}
+
+    def _facts(self):
+        names = (f.name for f in fields(self) if f.name not in self.array_fields)
+        values = {name: getattr(self, name) for name in names}
+        return {
+            name: value.tolist() if hasattr(value, "tolist") else value
+            for name, value in values.items()
+        }
+
+    @classmethod
+    def _values(cls, arrays, header):
+        """Values of the fields, from what was decoded."""
+        return {**header, **arrays}
 
 
 def _equal(left, right):

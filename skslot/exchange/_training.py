@@ -1,11 +1,10 @@
 """The messages of federated training."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 
 from ._base import Message
-from ._wire import decode, encode
 
 # Keeps names of a head's tensors apart from those of other arrays in the message.
 PREFIX = "weights/"
@@ -169,51 +168,6 @@ class HeadWeights(Message):
             f"n_samples={self.n_samples}, n_rounds={self.n_rounds}, weights={shapes})"
         )
 
-    def to_bytes(self, dtype="float32"):
-        """Serialise the message.
-
-        Parameters
-        ----------
-        dtype : {"float64", "float32", "float16"}, default="float32"
-            Precision of the numbers in it.
-
-        Returns
-        -------
-        data : bytes
-            The message; safetensors underneath.
-        """
-        return encode(self.kind, self._arrays(), self._facts(), dtype)
-
-    @classmethod
-    def from_bytes(cls, data):
-        """Read a message of this kind.
-
-        Parameters
-        ----------
-        data : bytes
-            What :meth:`to_bytes` returned.
-
-        Returns
-        -------
-        message : HeadWeights
-            The message, its numbers in float64.
-        """
-        arrays, header = decode(data)
-        if header.get("kind") != cls.kind:
-            raise ValueError(
-                f"expected a message of kind {cls.kind!r}, got {header.get('kind')!r}."
-            )
-        weights = {
-            name.removeprefix(PREFIX): array
-            for name, array in arrays.items()
-            if name.startswith(PREFIX)
-        }
-        values = {**header, **arrays, "weights": weights}
-        missing = [field.name for field in fields(cls) if field.name not in values]
-        if missing:
-            raise ValueError(f"this message of kind {cls.kind!r} lacks {missing}.")
-        return cls(**{field.name: values[field.name] for field in fields(cls)})
-
     def _arrays(self):
         weights = {PREFIX + name: array for name, array in self.weights.items()}
         return {"counts": self.counts, "losses": self.losses, **weights}
@@ -225,6 +179,15 @@ class HeadWeights(Message):
             "n_rounds": self.n_rounds,
             "client": self.client,
         }
+
+    @classmethod
+    def _values(cls, arrays, header):
+        weights = {
+            name.removeprefix(PREFIX): array
+            for name, array in arrays.items()
+            if name.startswith(PREFIX)
+        }
+        return {**header, **arrays, "weights": weights}
 
 
 def _equal_arrays(left, right):
