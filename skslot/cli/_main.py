@@ -1,0 +1,59 @@
+"""Entry of the command line: which commands there are, and how they fail."""
+
+import argparse
+import sys
+
+from .. import __version__
+from . import _demo
+
+COMMANDS = (_demo,)
+
+
+def main(argv=None):
+    """Run the command line.
+
+    Parameters
+    ----------
+    argv : list of str, default=None
+        Arguments; those of the process by default.
+
+    Returns
+    -------
+    code : int
+        Exit code, 0 on success.
+
+    Examples
+    --------
+    >>> from skslot.cli import main
+    >>> main(["demo", "--partitions", "0"])
+    Traceback (most recent call last):
+    SystemExit: 2
+    """
+    arguments = _parser().parse_args(argv)
+    try:
+        arguments.run(arguments)
+    except (ValueError, OSError, ImportError) as error:
+        if arguments.debug:
+            raise
+        print(f"skslot: error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("skslot: interrupted", file=sys.stderr)
+        return 130
+    return 0
+
+
+def _parser():
+    parser = argparse.ArgumentParser(
+        prog="skslot",
+        description="One-shot federated learning by optimal-transport alignment.",
+    )
+    parser.add_argument("--version", action="version", version=f"skslot {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    for module in COMMANDS:
+        module.add_commands(commands)
+    for command in commands.choices.values():
+        command.add_argument(
+            "--debug", action="store_true", help="show the traceback of an error"
+        )
+    return parser
