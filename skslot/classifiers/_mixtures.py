@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+from scipy.linalg.blas import dsyrk
 from sklearn.mixture import GaussianMixture
 
 from ..exchange._packing import pack_triangle, unpack_triangle
@@ -40,7 +41,8 @@ def single_gaussian(X, covariance_type):
     mean = np.ones(n_samples) @ X / n_samples
     centred = X - mean
     if covariance_type == "full":
-        return mean, pack_triangle(centred.T @ centred / n_samples)
+        lower = dsyrk(1 / n_samples, centred.T, lower=1)  # no second half to fill
+        return mean, pack_triangle(lower.T)
     if covariance_type == "diag":
         return mean, np.einsum("ij,ij->j", centred, centred) / n_samples
     return mean, np.array([np.vdot(centred, centred) / (n_samples * n_features)])
@@ -75,12 +77,25 @@ def draw_rows(message, reg_covar, rng):
         weights = message.weights[components] / message.weights[components].sum()
         shares = rng.multinomial(count, weights)
         for index, share in enumerate(shares, start=start):
-            noise = rng.standard_normal((share, message.n_features))
+            noise = _centred_noise(rng, share, message.n_features)
             spread = _spread(noise, message, index, reg_covar)
             rows.append(message.means[index] + spread)
         labels += [label] * int(count)
         start += n_components
     return np.vstack(rows), labels
+
+
+def _centred_noise(rng, n_samples, n_features):
+    """White noise whose rows average to zero.
+
+    The rows drawn then have the mean of their component exactly, and not only up to the
+    error of a small sample, which the client's own rows have already added once.
+    """
+    noise = rng.standard_normal((n_samples, n_features))
+    if n_samples > 1:
+        noise -= noise.mean(axis=0)
+        noise *= np.sqrt(n_samples / (n_samples - 1))
+    return noise
 
 
 def _spread(noise, message, index, reg_covar):

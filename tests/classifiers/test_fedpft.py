@@ -232,6 +232,17 @@ def test_drawn_rows_have_the_moments_of_the_class(covariance_type):
 
 
 @TYPES
+@pytest.mark.parametrize("n_rows", [1, 2, 7])
+def test_drawn_rows_have_the_mean_of_the_class_exactly(covariance_type, n_rows):
+    rows = np.random.default_rng(0).normal(5.0, 2.0, (2 * n_rows, 3))
+    labels = np.repeat([0, 1], n_rows)
+    actual, _ = drawn(rows, labels, covariance_type=covariance_type, reg_covar=0.0)
+    for label in (0, 1):
+        mean = rows[labels == label].mean(axis=0)
+        np.testing.assert_allclose(actual[labels == label].mean(axis=0), mean)
+
+
+@TYPES
 def test_correlations_survive_only_in_full_covariances(covariance_type):
     rng = np.random.default_rng(0)
     base = rng.standard_normal((2000, 1))
