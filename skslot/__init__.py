@@ -11,6 +11,7 @@ _HOMES = {
     "FedCGSClassifier": "skslot.classifiers",
     "FedPFTClassifier": "skslot.classifiers",
     "FederatedOTAligner": "skslot.alignment",
+    "FrozenEncoder": "skslot.encoders",
 }
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "FedCGSClassifier",
     "FedPFTClassifier",
     "FederatedOTAligner",
+    "FrozenEncoder",
     "__version__",
 ]
 

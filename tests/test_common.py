@@ -9,9 +9,11 @@ from skslot import (
     FedCGSClassifier,
     FederatedOTAligner,
     FedPFTClassifier,
+    FrozenEncoder,
 )
 
-CHECKED_WHERE_TORCH_IS_NEEDED = {FedAvgClassifier}  # classifiers/test_fedavg.py
+# classifiers/test_fedavg.py and encoders/test_encoder.py
+CHECKED_WHERE_TORCH_IS_NEEDED = {FedAvgClassifier, FrozenEncoder}
 ESTIMATORS = [
     FedCGSClassifier(),
     FedPFTClassifier(),

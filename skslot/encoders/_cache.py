@@ -1,0 +1,196 @@
+"""Features on disk: one SQLite file for each feature space."""
+
+import sqlite3
+import warnings
+import zlib
+from itertools import count
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+KEYS_PER_QUERY = 500  # SQLite takes 999 in its oldest builds
+# The queries are fixed, so a general error means that the schema is not ours.
+DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR}
+TABLE = "CREATE TABLE IF NOT EXISTS features (image BLOB PRIMARY KEY, row BLOB)"
+
+# Of this process, by file: clones of an encoder share them.
+_counts = {}
+
+
+class CacheInfo(NamedTuple):
+    """State of a feature cache.
+
+    Parameters
+    ----------
+    hits : int
+        Images whose features were found, by this process.
+    misses : int
+        Images that had to be encoded, by this process.
+    n_images : int
+        Images whose features are kept, from all processes.
+    n_bytes : int
+        Size on disk.
+    path : pathlib.Path
+        The file.
+
+    Examples
+    --------
+    >>> from skslot.encoders import CacheInfo
+    >>> CacheInfo(hits=3, misses=1, n_images=1, n_bytes=4096, path="a.sqlite").hits
+    3
+    """
+
+    hits: int
+    misses: int
+    n_images: int
+    n_bytes: int
+    path: Path
+
+
+class FeatureCache:
+    """Rows of features by the digest of the image; open inside a ``with`` block.
+
+    Every ``put`` is one transaction in write-ahead mode: it is there in full or not at
+    all, whatever happens to the process, and other processes may write in between.
+    """
+
+    def __init__(self, folder, fingerprint):
+        self.path = Path(folder).absolute() / f"{fingerprint}.sqlite"
+
+    def __enter__(self):
+        self._connection = None
+        return self
+
+    def __exit__(self, *_):
+        self._close()
+
+    def get(self, keys):
+        """Rows by key, for those that are there and intact."""
+        found, n_damaged = {}, 0
+        for start in range(0, len(keys), KEYS_PER_QUERY):
+            some = keys[start : start + KEYS_PER_QUERY]
+            for key, packed in self._run(_select, some):
+                row = _unpack(key, packed)
+                if row is None:
+                    n_damaged += 1
+                else:
+                    found[key] = row
+        if n_damaged:
+            warnings.warn(
+                f"{n_damaged} rows of the feature cache {self.path} are damaged; their "
+                "images are encoded again.",
+                stacklevel=2,
+            )
+        return found
+
+    def put(self, keys, rows):
+        """Keep rows, each under its key."""
+        packed = [(key, _pack(key, row)) for key, row in zip(keys, rows, strict=True)]
+        self._run(_replace, packed)
+
+    def count(self, hits, misses):
+        """Add to the counters of this process."""
+        before = _counts.get(self.path, (0, 0))
+        _counts[self.path] = before[0] + hits, before[1] + misses
+
+    def info(self):
+        """Counters, and what is on disk."""
+        n_images = self._run(_count) if self.path.exists() else 0
+        self._close()  # which writes everything into one file
+        n_bytes = sum(file.stat().st_size for file in self._files() if file.exists())
+        hits, misses = _counts.get(self.path, (0, 0))
+        return CacheInfo(hits, misses, n_images, n_bytes, self.path)
+
+    def clear(self):
+        """Drop all rows, and the counters of this process."""
+        _counts.pop(self.path, None)
+        if self.path.exists():
+            self._run(_delete)
+
+    def _run(self, action, *args):
+        """Do something with the file; if it is damaged, with a new one."""
+        try:
+            return action(self._open(), *args)
+        except (sqlite3.Error, UnicodeDecodeError) as error:
+            if not _is_damage(error):
+                error.add_note(f"The feature cache is {self.path}.")
+                raise
+            self._put_aside(error)
+        return action(self._open(), *args)
+
+    def _open(self):
+        if self._connection is None:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._connection = sqlite3.connect(self.path, timeout=60)
+            self._inode = self.path.stat().st_ino
+            self._connection.execute("PRAGMA journal_mode=WAL")
+            self._connection.execute("PRAGMA synchronous=NORMAL")
+            self._connection.execute(TABLE)
+        return self._connection
+
+    def _close(self):
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _put_aside(self, error):
+        self._close()
+        if self.path.stat().st_ino != self._inode:
+            return  # another process has done it already
+        names = (Path(f"{self.path}.damaged-{i}") for i in count(1))
+        aside = next(name for name in names if not name.exists())
+        self.path.rename(aside)
+        for file in self._files():
+            file.unlink(missing_ok=True)
+        warnings.warn(
+            f"the feature cache {self.path} is damaged ({error}). It was renamed to "
+            f"{aside.name} and is built anew; images are encoded again.",
+            stacklevel=4,
+        )
+
+    def _files(self):
+        return [Path(f"{self.path}{end}") for end in ("", "-wal", "-shm")]
+
+
+def _is_damage(error):
+    # The message of SQLite may quote text that is damaged itself.
+    if isinstance(error, UnicodeDecodeError):
+        return True
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in DAMAGED
+
+
+def _select(connection, keys):
+    marks = ",".join("?" * len(keys))
+    query = f"SELECT image, row FROM features WHERE image IN ({marks})"
+    return connection.execute(query, keys).fetchall()
+
+
+def _replace(connection, rows):
+    with connection:
+        connection.executemany("REPLACE INTO features VALUES (?, ?)", rows)
+
+
+def _count(connection):
+    return connection.execute("SELECT COUNT(*) FROM features").fetchone()[0]
+
+
+def _delete(connection):
+    with connection:
+        connection.execute("DELETE FROM features")
+    connection.execute("VACUUM")
+
+
+def _pack(key, row):
+    values = np.ascontiguousarray(row, dtype="<f4").tobytes()
+    return zlib.crc32(values, zlib.crc32(key)).to_bytes(4, "little") + values
+
+
+def _unpack(key, packed):
+    """The row, or None if key and row are not what was written."""
+    if not (isinstance(key, bytes) and isinstance(packed, bytes) and len(packed) > 4):
+        return None
+    values = packed[4:]
+    if zlib.crc32(values, zlib.crc32(key)).to_bytes(4, "little") != packed[:4]:
+        return None
+    return np.frombuffer(values, dtype="<f4")
