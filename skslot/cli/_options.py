@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+import time
 
 
 def positive_int(text):
@@ -12,12 +13,31 @@ def positive_int(text):
     return value
 
 
+def natural_number(text):
+    """A whole number of at least zero."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
+    return int(text)
+
+
 def show_progress(unit):
-    """Callback ``(done, total)`` that counts on a terminal and is silent elsewhere."""
+    """Callback ``(done, total)`` that counts on a terminal and is silent elsewhere.
+
+    It tells the time left once something was done since the first call.
+    """
+    first = None
 
     def show(done, total):
-        if sys.stderr.isatty():
-            end = "\n" if done == total else ""
-            print(f"\r{unit} {done} of {total}", end=end, file=sys.stderr, flush=True)
+        nonlocal first
+        now = time.monotonic()
+        first = first or (now, done)
+        if not sys.stderr.isatty():
+            return
+        text = f"\r{unit} {done} of {total}"
+        if first[1] < done < total:
+            seconds = (now - first[0]) / (done - first[1]) * (total - done)
+            text += f", about {seconds / 60:.0f} min {seconds % 60:.0f} s left"
+        end = "\n" if done == total else ""
+        print(f"{text:<60}", end=end, file=sys.stderr, flush=True)
 
     return show

@@ -1,6 +1,15 @@
-"""Data sets with clients, available offline: real images and simulated features."""
+"""Data sets with clients: real images, simulated features, folders of your own."""
 
+from ._benchmarks import load_digits_benchmark, load_domainnet, load_office_home
 from ._digit_scanners import load_digit_scanners
+from ._image_folder import load_image_folder
 from ._shifted_clients import make_shifted_clients
 
-__all__ = ["load_digit_scanners", "make_shifted_clients"]
+__all__ = [
+    "load_digit_scanners",
+    "load_digits_benchmark",
+    "load_domainnet",
+    "load_image_folder",
+    "load_office_home",
+    "make_shifted_clients",
+]

@@ -1,0 +1,54 @@
+"""Output files: never half-written, never overwritten by accident."""
+
+import os
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+
+def refuse_overwrite(path, force=False):
+    """Raise an error if ``path`` cannot be written or, without ``force``, exists.
+
+    To be called before the work, not after it.
+    """
+    path = Path(path)
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder; name a file.")
+    if not path.parent.is_dir():
+        raise FileNotFoundError(
+            f"the folder {path.parent} for {path.name} does not exist; create it first."
+        )
+    if path.exists() and not force:
+        raise FileExistsError(
+            f"{path} exists already; choose another name, or overwrite it with --force."
+        )
+
+
+@contextmanager
+def atomic_output(path):
+    """Binary file that becomes ``path`` when the block ends, and only if it ends well.
+
+    Whoever reads ``path`` sees what was there before or all that was written, also
+    when the process is killed in between.
+    """
+    path = Path(path)
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with open(part, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def write_npz_atomically(path, arrays):
+    """Write a dict of arrays that can be read without pickle, all of them or none."""
+    arrays = {name: np.asarray(array) for name, array in arrays.items()}
+    for name, array in arrays.items():
+        if array.dtype.hasobject:
+            raise ValueError(f"{name} holds Python objects, which are not written.")
+    with atomic_output(path) as file:
+        np.savez(file, **arrays)
