@@ -5,6 +5,8 @@ from sklearn.model_selection import train_test_split
 
 from ..model_selection import dirichlet_label_shift
 
+SPLITS = ("train", "test")
+
 
 def load_features(path):
     """Load features, labels and clients from a file.
@@ -52,7 +54,16 @@ def load_features(path):
         return file["X"].astype(np.float64), file["y"], client_ids
 
 
-def paper_split(y, client_ids, alpha, *, test_size=0.3, min_samples=10, random_state=0):
+def paper_split(
+    y,
+    client_ids,
+    alpha,
+    *,
+    split=None,
+    test_size=0.3,
+    min_samples=10,
+    random_state=0,
+):
     """Split into skewed training rows and test rows that are not skewed.
 
     Parameters
@@ -63,8 +74,10 @@ def paper_split(y, client_ids, alpha, *, test_size=0.3, min_samples=10, random_s
         Client of each row.
     alpha : float or None
         Concentration of the label shift; None for no label shift.
+    split : array-like of shape (n_samples,), default=None
+        "train" or "test" for each row, if the data set has an official split.
     test_size : float, default=0.3
-        Share of each (client, class) cell for testing.
+        Share of each (client, class) cell for testing, without an official split.
     min_samples : int, default=10
         Fewest training rows of a client.
     random_state : int, default=0
@@ -91,13 +104,16 @@ def paper_split(y, client_ids, alpha, *, test_size=0.3, min_samples=10, random_s
     (70, 30)
     """
     y, client_ids = np.asarray(y), np.asarray(client_ids)
-    cells = np.char.add(client_ids.astype(str), y.astype(str))
-    train, test = train_test_split(
-        np.arange(len(y)),
-        test_size=test_size,
-        stratify=cells,
-        random_state=random_state,
-    )
+    if split is None:
+        cells = np.char.add(client_ids.astype(str), y.astype(str))
+        train, test = train_test_split(
+            np.arange(len(y)),
+            test_size=test_size,
+            stratify=cells,
+            random_state=random_state,
+        )
+    else:
+        train, test = (np.flatnonzero(np.asarray(split) == s) for s in SPLITS)
     if alpha is not None:
         kept = dirichlet_label_shift(
             y[train],

@@ -1,6 +1,11 @@
 """Splitting and searching the way federated data asks for."""
 
-from ._label_shift import ClassTable, class_table, dirichlet_label_shift
+from ._label_shift import (
+    ClassTable,
+    class_table,
+    dirichlet_label_shift,
+    split_clients,
+)
 from ._search import FederatedGridSearchCV
 from ._splitters import CellHoldoutKFold, LeaveOneClientOut, StratifiedClientKFold
 
@@ -12,4 +17,5 @@ __all__ = [
     "StratifiedClientKFold",
     "class_table",
     "dirichlet_label_shift",
+    "split_clients",
 ]

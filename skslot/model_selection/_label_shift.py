@@ -1,13 +1,14 @@
-"""The paper's label shift, and a table that shows it."""
+"""The paper's label shift, finer clients, and a table that shows both."""
 
 from dataclasses import dataclass
 from numbers import Integral, Real
 
 import numpy as np
-from sklearn.utils import check_random_state, column_or_1d
+from sklearn.utils import check_consistent_length, check_random_state, column_or_1d
 from sklearn.utils._param_validation import Interval, validate_params
+from sklearn.utils.validation import _num_samples
 
-from .._clients import ClientGroups, clients_array
+from .._clients import ClientGroups, clients_array, shorten
 
 MOST_DRAWS = 1000
 
@@ -51,6 +52,7 @@ def dirichlet_label_shift(y, client_ids, alpha, *, min_samples=1, random_state=N
 
     See Also
     --------
+    split_clients : Makes several clients of each, to begin with.
     class_table : Shows what each client holds.
 
     References
@@ -91,6 +93,85 @@ def dirichlet_label_shift(y, client_ids, alpha, *, min_samples=1, random_state=N
             cell = rows[codes[rows] == label]
             kept.append(rng.choice(cell, keep[client, label], replace=False))
     return np.sort(np.concatenate(kept))
+
+
+@validate_params(
+    {
+        "client_ids": ["array-like"],
+        "n_parts": [Interval(Integral, 1, None, closed="left")],
+        "y": ["array-like", None],
+        "random_state": ["random_state"],
+    },
+    prefer_skip_nested_validation=True,
+)
+def split_clients(client_ids, n_parts, *, y=None, random_state=None):
+    """Split each client at random into several of the same domain.
+
+    The finer partition of the SLOT-Align paper [1]_: twice the clients with
+    ``n_parts=2``, as many domains as before. The rows of a client are dealt out to its
+    parts, whose sizes differ by one at most. Split before test rows are set aside, so
+    that each new client has both, and before :func:`dirichlet_label_shift`.
+
+    Parameters
+    ----------
+    client_ids : array-like of shape (n_samples,)
+        Client of each row.
+    n_parts : int
+        Number of clients to make of each.
+    y : array-like of shape (n_samples,), default=None
+        Labels. If given, the rows of each class are dealt out evenly as well.
+    random_state : int, RandomState instance or None, default=None
+        Pass an int for the same parts on every call.
+
+    Returns
+    -------
+    new_ids : ndarray of str of shape (n_samples,)
+        The id, a slash and the number of the part: "photo/1", "photo/2".
+
+    See Also
+    --------
+    dirichlet_label_shift : Makes the label mixes of clients differ.
+
+    References
+    ----------
+    .. [1] D. Berardini, V. P. Pastore, V. Murino. "Distribution Alignment for One-Shot
+       Federated Learning via Optimal Transport". ICML, 2026.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skslot.model_selection import class_table, split_clients
+    >>> y, domain = np.tile([0, 1], 6), np.repeat(["photo", "sketch"], [8, 4])
+    >>> class_table(y, split_clients(domain, 2, y=y, random_state=0))
+                  0    1  rows
+    photo/1       2    2     4
+    photo/2       2    2     4
+    sketch/1      1    1     2
+    sketch/2      1    1     2
+    """
+    n_samples = _num_samples(client_ids)
+    groups = ClientGroups.from_ids(client_ids, n_samples)
+    labels = np.zeros(n_samples) if y is None else column_or_1d(y)
+    check_consistent_length(client_ids, labels)
+    names = [str(client) for client in groups.clients]
+    if len(set(names)) < len(names):
+        raise ValueError(
+            f"client_ids {shorten(groups.clients)} are not all different as text, so "
+            "the names of their parts would not be either; rename them."
+        )
+    rng = check_random_state(random_state)
+    new_ids = np.empty(n_samples, dtype=object)
+    for name, rows in zip(names, groups.rows, strict=True):
+        rows = rng.permutation(np.arange(n_samples)[rows])
+        if len(rows) < n_parts:
+            raise ValueError(
+                f"client {name!r} has {len(rows)} rows, too few for n_parts={n_parts}. "
+                "Lower n_parts, or leave this client out."
+            )
+        rows = rows[np.argsort(labels[rows], kind="stable")]
+        for part in range(n_parts):
+            new_ids[rows[part::n_parts]] = f"{name}/{part + 1}"
+    return new_ids.astype(str)
 
 
 def class_table(y, client_ids):

@@ -1,11 +1,18 @@
-"""Label shift by dropping rows, and the table that shows it."""
+"""Label shift by dropping rows, finer clients, and the table that shows both."""
 
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from skslot.datasets import load_digit_scanners
-from skslot.model_selection import ClassTable, class_table, dirichlet_label_shift
+from skslot.model_selection import (
+    ClassTable,
+    class_table,
+    dirichlet_label_shift,
+    split_clients,
+)
 
 N_CLIENTS, N_CLASSES, PER_CELL = 4, 6, 100
 IDS = np.repeat(["A", "B", "C", "D"], N_CLASSES * PER_CELL)
@@ -174,6 +181,102 @@ def test_order_of_rows_does_not_matter_for_the_counts():
 def test_one_client_keeps_everything():
     rows = dirichlet_label_shift(Y, np.zeros(len(Y)), 0.1, random_state=0)
     assert np.array_equal(rows, np.arange(len(Y)))
+
+
+# ---------------------------------------------------------------- finer clients
+
+
+@st.composite
+def rows_to_split(draw):
+    """Ids and labels in any order, every client with a row for each part."""
+    n_parts = draw(st.integers(1, 4))
+    sizes = draw(st.lists(st.integers(n_parts, 12), min_size=1, max_size=4))
+    ids = np.repeat(np.arange(len(sizes)), sizes)
+    ids = np.array(draw(st.permutations(ids.tolist())))
+    n = len(ids)
+    y = np.array(draw(st.lists(st.integers(0, 3), min_size=n, max_size=n)))
+    return ids, y, n_parts
+
+
+@settings(max_examples=50, deadline=None)
+@given(rows_to_split(), st.integers(0, 99))
+def test_parts_lie_within_a_client_and_are_of_even_size(rows, seed):
+    ids, y, n_parts = rows
+    new = split_clients(ids, n_parts, y=y, random_state=seed)
+    by_client = pd.crosstab(ids, new)
+    assert ((by_client > 0).sum(axis=1) == n_parts).all()
+    assert ((by_client > 0).sum(axis=0) == 1).all()
+    sizes = by_client.to_numpy().max(axis=0).reshape(-1, n_parts)
+    assert np.ptp(sizes, axis=1).max() <= 1
+
+
+@settings(max_examples=50, deadline=None)
+@given(rows_to_split(), st.integers(0, 99))
+def test_classes_are_dealt_out_evenly_when_labels_are_given(rows, seed):
+    ids, y, n_parts = rows
+    new = split_clients(ids, n_parts, y=y, random_state=seed)
+    counts = class_table(y, new).counts.reshape(-1, n_parts, len(np.unique(y)))
+    assert np.ptp(counts, axis=1).max() <= 1
+
+
+def test_without_labels_classes_fall_as_they_may():
+    counts = class_table(Y, split_clients(IDS, 2, random_state=0)).counts
+    assert np.ptp(counts.reshape(N_CLIENTS, 2, N_CLASSES), axis=1).max() > 1
+
+
+def test_parts_are_a_random_choice():
+    first, same, other = (split_clients(IDS, 2, y=Y, random_state=s) for s in (0, 0, 1))
+    assert np.array_equal(first, same)
+    assert not np.array_equal(first, other)
+    in_order = np.char.add(IDS, np.tile(["/1", "/2"], len(IDS) // 2))
+    assert 0.4 < np.mean(first == in_order) < 0.6
+
+
+@pytest.mark.parametrize(
+    ("ids", "expected"),
+    [
+        ([3, 10, 3, 10], ["10/1", "10/2", "3/1", "3/2"]),
+        (["b", "a", "b", "a"], ["a/1", "a/2", "b/1", "b/2"]),
+        (pd.Series(["b", "a", "b", "a"]), ["a/1", "a/2", "b/1", "b/2"]),
+        ([1, "a", 1, "a"], ["1/1", "1/2", "a/1", "a/2"]),
+    ],
+)
+def test_new_ids_are_the_id_and_the_part(ids, expected):
+    new = split_clients(ids, 2, random_state=0)
+    assert new.dtype.kind == "U"
+    assert np.unique(new).tolist() == expected
+
+
+def test_the_paper_s_finer_partition():
+    """Each of four domains is two clients, whose label mixes then differ."""
+    data = load_digit_scanners()
+    ids = split_clients(data.client_ids, 2, y=data.target, random_state=0)
+    rows = dirichlet_label_shift(data.target, ids, 0.1, random_state=0)
+    table = class_table(data.target[rows], ids[rows])
+    assert len(table.clients) == 8
+    assert table.n_absent > 30
+
+
+def test_a_client_with_too_few_rows_is_named():
+    ids = ["A"] * 5 + ["B"] * 2
+    with pytest.raises(ValueError, match="client 'B' has 2 rows, .* n_parts=3. Lower"):
+        split_clients(ids, 3)
+
+
+def test_ids_that_look_alike_are_refused():
+    with pytest.raises(ValueError, match="not all different as text"):
+        split_clients([1, 1, "1", "1"], 2)
+
+
+@pytest.mark.parametrize("n_parts", [0, -1, 1.5, None])
+def test_bad_number_of_parts_raises(n_parts):
+    with pytest.raises(ValueError, match="'n_parts' parameter"):
+        split_clients(IDS, n_parts)
+
+
+def test_labels_of_the_wrong_length_raise():
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        split_clients(IDS, 2, y=Y[:-1])
 
 
 # ------------------------------------------------------------------------- table
