@@ -1,0 +1,1 @@
+"""A Flower app: four sites with different scanners learn one digit classifier."""

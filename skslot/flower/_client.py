@@ -1,0 +1,164 @@
+"""The ClientApp: answers requests with the client steps of an estimator."""
+
+import logging
+from functools import partial
+
+from ..exchange import MessageError
+from ._optional import flower_modules
+from ._protocol import CONTENTS, ClientSteps
+
+# Name of the record in each message, and of what is kept between them.
+RECORD = "skslot"
+
+logger = logging.getLogger("skslot.flower")
+
+
+class Refusal(Exception):
+    """Carries one of the fixed codes to the server, and nothing else."""
+
+
+def make_client_app(
+    load_data,
+    estimator,
+    *,
+    classes=None,
+    encoder=None,
+    min_samples=10,
+    wire_dtype="float64",
+    receive=None,
+):
+    """Make the app that runs at each site.
+
+    It answers the requests of :func:`make_server_app`, each as often as a run needs it
+    and no more. When something fails, the exception goes to the log of the site, and
+    one of a few fixed words to the server: the text of an exception may quote data.
+
+    Parameters
+    ----------
+    load_data : callable
+        Called as ``load_data(context)`` with Flower's context, whose ``node_config`` is
+        what the site was started with. Returns ``X``, ``y`` (None for an aligner alone)
+        and the name of the client.
+    estimator : estimator object
+        The same as at the server: a :class:`~skslot.FederatedOTAligner`, a classifier
+        of :mod:`skslot`, or a Pipeline of the two.
+    classes : array-like of shape (n_classes,), default=None
+        Labels that may occur; by default those in ``y``. FedAvgClassifier needs it.
+    encoder : str, default=None
+        Fingerprint of what made the features; clients with different ones are not
+        combined.
+    min_samples : int, default=10
+        Fewest rows that may be summarised, of the client and of each of its classes.
+    wire_dtype : {"float64", "float32", "float16"}, default="float64"
+        Precision of the statistics for alignment. Other messages have the precision
+        that the classifier says.
+    receive : callable, default=None
+        Called as ``receive(message, context)`` with the result: a
+        :class:`~skslot.exchange.LinearModel` with the alignment of this client folded
+        in, or an :class:`~skslot.exchange.AlignmentReference`.
+
+    Returns
+    -------
+    app : flwr.clientapp.ClientApp
+        The app.
+
+    See Also
+    --------
+    make_server_app : The other side.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skslot import FederatedOTAligner
+    >>> from skslot.flower import make_client_app
+    >>> def load_data(context):
+    ...     data = np.load(context.node_config["data"])
+    ...     return data["X"], None, context.node_config["client"]
+    >>> app = make_client_app(load_data, FederatedOTAligner())
+    >>> type(app).__name__
+    'ClientApp'
+    """
+    flower, clientapp, _ = flower_modules()
+    steps = ClientSteps(estimator, classes, encoder)
+
+    def respond(step, message, context):
+        try:
+            allow_once_more(steps.allowed, step, context, flower.ConfigRecord)
+            contents = read_contents(message)
+            if step == "result":
+                keep_result(contents, context, receive)
+                record = {"code": ""}
+            else:
+                data = load(load_data, context)
+                answer = run_step(steps, step, contents, data, min_samples)
+                dtype = steps.wire_dtype(step, wire_dtype)
+                record = {"message": answer.to_bytes(dtype), "code": ""}
+        except Refusal as refusal:
+            record = {"code": str(refusal)}
+        except Exception:
+            logger.exception("the answer to %r failed", step)
+            record = {"code": "step_failed"}
+        content = flower.RecordDict({RECORD: flower.ConfigRecord(record)})
+        return flower.Message(content, reply_to=message)
+
+    app = clientapp.ClientApp()
+    for step in ("statistics", "summary", "scale", "training", "result"):
+        app.query(step)(partial(respond, step))
+    return app
+
+
+def allow_once_more(allowed, step, context, new_record):
+    """Count this request, unless the run has had as many as it needs."""
+    if step not in allowed:
+        raise Refusal("unknown_request")
+    if RECORD not in context.state:
+        context.state[RECORD] = new_record({})
+    counts = context.state[RECORD]
+    if counts.get(step, 0) >= allowed[step]:
+        raise Refusal("asked_twice")
+    counts[step] = counts.get(step, 0) + 1
+
+
+def read_contents(message):
+    """Messages that came with a request."""
+    record = message.content.config_records.get(RECORD, {})
+    try:
+        return {name: CONTENTS[name].from_bytes(data) for name, data in record.items()}
+    except (KeyError, TypeError, MessageError):
+        logger.exception("the request could not be read")
+        raise Refusal("bad_request") from None
+
+
+def load(load_data, context):
+    """Rows, labels and name of the client."""
+    try:
+        X, y, client = load_data(context)
+    except (Exception, SystemExit):
+        logger.exception("load_data failed")
+        raise Refusal("load_failed") from None
+    if client is None:
+        logger.error("load_data returned None as the name of the client")
+        raise Refusal("load_failed")
+    return X, y, client
+
+
+def run_step(steps, step, contents, data, min_samples):
+    """Answer to a request, unless it would say too much about single rows."""
+    answer = steps.answer(step, contents, *data)
+    try:
+        answer.check_disclosure(min_samples)
+    except MessageError:
+        logger.exception("the answer to %r is not sent", step)
+        raise Refusal("too_few_rows") from None
+    return answer
+
+
+def keep_result(contents, context, receive):
+    """Hand the result to the site."""
+    try:
+        (result,) = contents.values()
+        if receive is not None:
+            receive(result, context)
+    except (Exception, SystemExit):
+        logger.exception("receive failed")
+        raise Refusal("receive_failed") from None

@@ -1,0 +1,202 @@
+"""The ServerApp: asks the clients, runs the server steps and writes the result."""
+
+import time
+from pathlib import Path
+
+from ._client import RECORD
+from ._exchanges import Answer, Exchanges, RunAborted, group_replies
+from ._optional import flower_modules
+from ._protocol import answer_types, server_steps, split_estimator
+from ._report import FederationReport
+
+# Seconds between two looks for answers.
+POLL = 1.0
+# Flower's codes of errors that say more than that the app failed.
+FLOWER_CODES = {3: "unavailable", 4: "unavailable", 5: "unavailable", 8: "crashed"}
+# Seconds that a message outlives the wait for its answer: as long as it lives, the
+# lack of an answer is not taken for an error of the site.
+SLACK = 60.0
+
+
+def make_server_app(
+    estimator,
+    n_clients=None,
+    *,
+    min_clients=None,
+    timeout=600.0,
+    wire_dtype="float64",
+    output_dir="skslot-runs",
+):
+    """Make the app that runs at the server.
+
+    It waits for the clients, runs the exchanges of the estimator, and writes
+    ``report.json`` and, if the run completed, ``reference.slot`` and ``model.slot`` to
+    the folder ``run-<run id>`` in ``output_dir``.
+
+    Parameters
+    ----------
+    estimator : estimator object
+        The same as at the clients: a :class:`~skslot.FederatedOTAligner`, a classifier
+        of :mod:`skslot`, or a Pipeline of the two.
+    n_clients : int, default=None
+        Number of nodes to wait for. All that are connected by then are asked. None
+        means that the configuration of the run says it.
+    min_clients : int, default=None
+        Fewest clients that must answer in each exchange; the run is aborted with fewer.
+        None means all that are asked. Who fails is left out of all that follows, and
+        the report says why.
+    timeout : float, default=600.0
+        Seconds to wait for the clients to connect, and in each exchange to answer.
+    wire_dtype : {"float64", "float32", "float16"}, default="float64"
+        Precision of what is sent to the clients.
+    output_dir : str or path-like, default="skslot-runs"
+        Where to write; relative to the folder in which the SuperLink was started.
+
+    Returns
+    -------
+    app : flwr.serverapp.ServerApp
+        The app.
+
+    See Also
+    --------
+    make_client_app : The other side.
+    submit_run : Starts a run and waits for its end.
+
+    Notes
+    -----
+    Settings of a run come first: ``n-clients``, ``min-clients``, ``timeout`` and
+    ``output-dir`` in ``[tool.flwr.app.config]`` of the app, or given to ``flwr run``,
+    override those given here. Flower accepts only those that the app lists.
+
+    Two nodes that give the same name end the run, whatever ``min_clients`` is.
+
+    Examples
+    --------
+    >>> from skslot import FedCGSClassifier, FederatedOTAligner
+    >>> from skslot.flower import make_server_app
+    >>> classifier = FedCGSClassifier(aligner=FederatedOTAligner())
+    >>> app = make_server_app(classifier, n_clients=4, min_clients=3)
+    >>> type(app).__name__
+    'ServerApp'
+    """
+    flower, _, serverapp = flower_modules()
+    split_estimator(estimator)
+    app = serverapp.ServerApp()
+    defaults = {
+        "n-clients": n_clients,
+        "min-clients": min_clients,
+        "timeout": timeout,
+        "output-dir": output_dir,
+    }
+
+    @app.main()
+    def main(grid, context):
+        run_config = context.run_config
+        settings = {key: run_config.get(key, value) for key, value in defaults.items()}
+        report = FederationReport(str(context.run_id))
+        folder = Path(settings["output-dir"]) / f"run-{context.run_id}"
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            exchanges = open_exchanges(grid, settings, answer_types(estimator), flower)
+            report.clients = list(exchanges.records.values())
+            result = run_exchanges(estimator, exchanges, wire_dtype)
+            write_result(result, folder, wire_dtype)
+            exchanges.deliver(result, wire_dtype)
+            report.status = "completed"
+        except Exception as error:
+            report.status, report.reason = "aborted", str(error)
+            raise
+        finally:
+            (folder / "report.json").write_text(report.to_json())
+            print(report, flush=True)
+
+    return app
+
+
+def open_exchanges(grid, settings, types, flower):
+    """Exchanges with all nodes, once enough of them are there."""
+    n_clients, timeout = settings["n-clients"], settings["timeout"]
+    if n_clients is None:
+        raise ValueError(
+            "how many clients to wait for was not said: pass n_clients to "
+            "make_server_app, or set n-clients in the configuration of the run."
+        )
+    nodes = wait_for_nodes(grid, n_clients, timeout)
+    send = make_sender(grid, timeout, flower)
+    return Exchanges(nodes, send, types, settings["min-clients"])
+
+
+def run_exchanges(estimator, exchanges, dtype):
+    """Result of all exchanges that the estimator needs."""
+    steps = server_steps(estimator)
+    messages = None
+    while True:
+        try:
+            request = steps.send(messages)
+        except StopIteration as end:
+            return end.value
+        messages = exchanges.ask(request, dtype)
+
+
+def write_result(result, folder, dtype):
+    """Files with what the run has learned."""
+    for name in ("reference", "model"):
+        message = getattr(result, name)
+        if message is not None:
+            message.save(folder / f"{name}.slot", dtype)
+
+
+def wait_for_nodes(grid, n_clients, timeout):
+    """Ids of the connected nodes, once there are enough of them."""
+    deadline = time.monotonic() + timeout
+    while len(nodes := set(grid.get_node_ids())) < n_clients:
+        if time.monotonic() > deadline:
+            raise RunAborted(
+                f"{len(nodes)} of {n_clients} nodes connected within {timeout:g} s."
+            )
+        time.sleep(POLL)
+    return nodes
+
+
+def make_sender(grid, timeout, flower):
+    """Function that sends bytes to nodes and returns their answers."""
+
+    def send(step, contents):
+        sent = {}
+        for node, content in contents.items():
+            record = flower.ConfigRecord(content)
+            message = flower.Message(
+                flower.RecordDict({RECORD: record}),
+                node,
+                f"query.{step}",
+                ttl=timeout + SLACK,
+            )
+            ids = list(grid.push_messages([message]))
+            if any(ids):  # not for a node that is no longer there
+                sent[ids[0]] = node
+        return group_replies(sent, pull_replies(grid, set(sent), timeout))
+
+    return send
+
+
+def pull_replies(grid, waiting, timeout):
+    """Pairs of the id that is replied to and the answer, until all are there."""
+    deadline = time.monotonic() + timeout
+    while waiting and time.monotonic() < deadline:
+        for reply in grid.pull_messages(waiting):
+            message_id = reply.metadata.reply_to_message_id
+            waiting = waiting - {message_id}
+            yield message_id, read_reply(reply)
+        if waiting:
+            time.sleep(POLL)
+
+
+def read_reply(reply):
+    """Message or code in a reply, whatever else may be in it."""
+    if reply.has_error():  # its reason is text of the client, and is not read
+        return Answer(code=FLOWER_CODES.get(reply.error.code, "app_failed"))
+    record = reply.content.config_records.get(RECORD, {})
+    code, data = record.get("code"), record.get("message")
+    if code != "":
+        return Answer(code=code if isinstance(code, str) else "malformed")
+    return Answer(data=data if isinstance(data, bytes) else None)

@@ -1,0 +1,155 @@
+"""Apps give what ``fit`` gives, for every supported estimator."""
+
+import numpy as np
+import pytest
+import sklearn
+from numpy.testing import assert_allclose
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from skslot import (
+    FedAvgClassifier,
+    FedCGSClassifier,
+    FederatedOTAligner,
+    FedPFTClassifier,
+)
+from skslot.exchange import AlignmentReference, LinearModel
+from skslot.flower import make_client_app, make_server_app
+
+FLOAT64 = {"wire_dtype": "float64"}
+ALIGNER = FederatedOTAligner()
+CLASSIFIERS = {
+    "FedCGS": FedCGSClassifier(),
+    "FedCGS, aligned, one upload": FedCGSClassifier(aligner=ALIGNER),
+    "FedCGS after aligner": make_pipeline(ALIGNER, FedCGSClassifier()),
+    "FedCGS after automatic tau": make_pipeline(
+        FederatedOTAligner(tau="auto"), FedCGSClassifier()
+    ),
+    "FedPFT, aligned, one upload": FedPFTClassifier(
+        covariance_type="full", aligner=ALIGNER, random_state=0, **FLOAT64
+    ),
+    "FedPFT after aligner": make_pipeline(
+        ALIGNER, FedPFTClassifier(random_state=0, **FLOAT64)
+    ),
+}
+
+
+@pytest.fixture(autouse=True)
+def _routing():
+    with sklearn.config_context(enable_metadata_routing=True):
+        yield
+
+
+@pytest.mark.parametrize("tau", [0.4, "auto"])
+def test_aligner(tau, federate, digits):
+    X, y, site = digits
+    aligner = FederatedOTAligner(tau=tau)
+    report, folder, received = federate(aligner)
+    aligner.fit(X, y, client_ids=site)
+    reference = AlignmentReference.load(folder / "reference.slot")
+    assert report.status == "completed"
+    assert not (folder / "model.slot").exists()
+    assert_allclose(reference.mean, aligner.reference_mean_, rtol=1e-12)
+    assert_allclose(
+        reference.covariance, aligner.reference_covariance_, rtol=0, atol=1e-12
+    )
+    for name, at_site in received.items():
+        rows = X[site == name]
+        own = aligner.client_update(rows, name, y=y[site == name])
+        aligned = aligner.client_map(own, at_site).transform(rows)
+        assert_allclose(aligned, aligner.transform(rows, client_ids=name), atol=1e-12)
+
+
+@pytest.mark.parametrize("name", CLASSIFIERS)
+def test_classifier(name, federate, digits, scores):
+    X, y, site = digits
+    estimator = sklearn.clone(CLASSIFIERS[name])
+    report, folder, received = federate(estimator, client={"encoder": "pixels"})
+    estimator.fit(X, y, client_ids=site)
+    expected = estimator.decision_function(X, client_ids=site)
+    unit = np.abs(expected).max()
+    assert [record.status for record in report.clients] == ["done"] * 4
+    assert sorted(received) == sorted(set(site))
+    for client, model in received.items():
+        rows = site == client
+        assert isinstance(model, LinearModel)
+        assert (model.client, model.encoder) == (client, "pixels")
+        found = scores(model, X[rows])
+        assert_allclose(found / unit, expected[rows] / unit, rtol=0, atol=1e-12)
+    assert (folder / "reference.slot").exists() == ("ali" in name or "auto" in name)
+
+
+@pytest.mark.parametrize("aligned", [False, True])
+def test_federated_averaging(aligned, federate, digits, scores):
+    X, y, site = digits
+    estimator = FedAvgClassifier(n_rounds=2, max_epochs=1, random_state=0, **FLOAT64)
+    if aligned:
+        estimator = make_pipeline(ALIGNER, estimator)
+    report, _, received = federate(
+        estimator, client={"classes": np.unique(y), "encoder": "a"}
+    )
+    estimator.fit(X, y, client_ids=site)
+    expected = estimator.decision_function(X, client_ids=site)
+    assert sorted(received) == sorted(set(site))
+    for client, model in received.items():
+        rows = site == client
+        assert_allclose(scores(model, X[rows]), expected[rows], rtol=0, atol=1e-12)
+
+
+def test_clients_stand_in_the_order_of_their_names(federate, sites):
+    """Rows are drawn client by client, so another order gives another classifier."""
+    estimator = FedPFTClassifier(random_state=0)
+    forwards = federate(estimator, sites.tolist())[2]
+    backwards = federate(estimator, sites[::-1].tolist())[2]
+    assert forwards == backwards
+
+
+def test_two_classes(federate, digits, scores):
+    """A logistic regression then has a single row of weights."""
+    X, y, site = digits
+    estimator = FedPFTClassifier(random_state=0, wire_dtype="float64")
+    is_small = y < 2
+
+    def app(name):
+        rows = is_small & (site == name)
+        data = X[rows], y[rows], name
+        return make_client_app(lambda context: data, estimator)
+
+    _, folder, _ = federate(estimator, [app(name) for name in np.unique(site)])
+    estimator.fit(X[is_small], y[is_small], client_ids=site[is_small])
+    model = LinearModel.load(folder / "model.slot")
+    expected = estimator.decision_function(X)
+    assert_allclose(scores(model, X)[:, 0], expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "match"),
+    [
+        (StandardScaler(), "StandardScaler cannot run over Flower"),
+        (make_pipeline(StandardScaler(), FedCGSClassifier()), "StandardScaler -> Fed"),
+        (make_pipeline(FedCGSClassifier(), ALIGNER), "cannot run over Flower"),
+        (make_pipeline(ALIGNER, ALIGNER), "cannot run over Flower"),
+        (FederatedOTAligner(client_column=0), "client_column of FederatedOTAligner"),
+        (FedAvgClassifier(head=print), "head=None"),
+        (make_pipeline(ALIGNER, FedCGSClassifier(aligner=ALIGNER)), "aligns twice"),
+    ],
+)
+def test_unsupported_estimators_are_refused(estimator, match):
+    with pytest.raises(ValueError, match=match):
+        make_server_app(estimator)
+    with pytest.raises(ValueError, match=match):
+        make_client_app(lambda context: None, estimator, classes=[0, 1])
+
+
+def test_federated_averaging_needs_classes():
+    with pytest.raises(ValueError, match="needs classes="):
+        make_client_app(lambda context: None, FedAvgClassifier())
+
+
+def test_a_classifier_that_is_not_linear_cannot_be_sent(federate):
+    from sklearn.tree import DecisionTreeClassifier
+
+    estimator = FedPFTClassifier(estimator=DecisionTreeClassifier(), random_state=0)
+    report, folder, _ = federate(estimator, fails=True)
+    assert "DecisionTreeClassifier has no coef_" in report.reason
+    assert not (folder / "model.slot").exists()
