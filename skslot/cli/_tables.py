@@ -1,0 +1,311 @@
+"""Features in files: ``.npz``, ``.npy``, ``.csv`` and ``.parquet``."""
+
+import csv
+from dataclasses import dataclass, replace
+from pathlib import Path
+from zipfile import BadZipFile
+from zlib import error as ZlibError
+
+import numpy as np
+
+# Columns of a table that are never features.
+NEVER_FEATURES = ("client", "path", "split")
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureTable:
+    """Features of a file and what stands beside them.
+
+    ``others`` are arrays that are no features: one value per row, or about all rows.
+    ``labels``, ``clients`` and ``split`` have a value per row, or are None.
+    """
+
+    path: Path
+    X: np.ndarray
+    others: dict
+    encoder: str | None = None
+    labels: np.ndarray | None = None
+    clients: np.ndarray | None = None
+    split: np.ndarray | None = None
+
+    def select(self, rows):
+        """The table with some of the rows."""
+        names = ("X", "labels", "clients", "split")
+        parts = {name: getattr(self, name) for name in names}
+        per_row = self.per_row()
+        return replace(
+            self,
+            others={n: a[rows] if n in per_row else a for n, a in self.others.items()},
+            **{name: a if a is None else a[rows] for name, a in parts.items()},
+        )
+
+    def of_client(self, client):
+        """The rows of one client; all of them if the file does not say whose."""
+        if self.clients is None:
+            return self
+        rows = self.clients == client
+        if not rows.any():
+            known = ", ".join(np.unique(self.clients)[:10])
+            raise ValueError(
+                f"{self.path} has no row of client {client!r}, only of: {known}. If "
+                "all rows are of one site, whatever it is called, add --ignore client."
+            )
+        return self.select(rows)
+
+    def training_rows(self):
+        """The rows that may be learned from, of a data set with a split."""
+        return self if self.split is None else self.select(self.split == "train")
+
+    def per_row(self):
+        """Those of the others that have one value for each row."""
+        n_rows = len(self.X)
+        return {n: a for n, a in self.others.items() if a.shape == (n_rows,)}
+
+
+def read_features(path, labels=None, labels_file=None, ignore=(), encoder=None):
+    """Read a file of features; errors name it.
+
+    Parameters
+    ----------
+    path : Path
+        The file; its name says what format it has.
+    labels : str, default=None
+        Column or array with the labels.
+    labels_file : Path, default=None
+        File with the labels, if they are in one of their own.
+    ignore : list of str, default=()
+        Columns that are no features; for ``client`` and ``split`` also what they say.
+    encoder : str, default=None
+        What made the features; by default as the file says.
+
+    Returns
+    -------
+    table : FeatureTable
+        The features: finite numbers, in at least one row.
+    """
+    read = READERS.get(path.suffix.lower())
+    if read is None:
+        raise ValueError(
+            f"{path}: features are read from files that end in {', '.join(READERS)}."
+        )
+    table = read(path, {labels, *ignore, *NEVER_FEATURES})
+    _check_features(path, table.X)
+    _check_columns(table, [*ignore, *([labels] if labels else [])])
+    found = (
+        table.others.get(labels) if labels_file is None else _read_labels(labels_file)
+    )
+    if found is not None:
+        found = _check_labels(found, len(table.X), labels_file or path)
+    used = {n: a for n, a in table.per_row().items() if n not in ignore}
+    return replace(
+        table,
+        encoder=encoder or table.encoder,
+        labels=found,
+        clients=_clients(used, table.others),
+        split=used["split"].astype(str) if "split" in used else None,
+    )
+
+
+# ------------------------------------------------------------------------ formats
+
+
+def _read_npz(path, not_features):
+    arrays = _load_numpy(path)
+    if not isinstance(arrays, dict) or "X" not in arrays:
+        raise ValueError(f"{path} must hold an array X with the features.")
+    encoder = arrays.get("fingerprint")
+    X = arrays.pop("X")
+    return FeatureTable(path, X, arrays, None if encoder is None else str(encoder))
+
+
+def _read_npy(path, not_features):
+    return FeatureTable(path, _load_numpy(path), {})
+
+
+def _read_csv(path, not_features):
+    names, delimiter = _read_header(path)
+    features, others = _split_names(path, names, not_features)
+
+    def read(columns, dtype):
+        return np.loadtxt(
+            path,
+            dtype,
+            comments=None,
+            delimiter=delimiter,
+            skiprows=1,
+            usecols=[names.index(name) for name in columns],
+            ndmin=2,
+            encoding="utf-8-sig",
+            quotechar='"',
+        )
+
+    try:
+        X = read(features, np.float64)
+        texts = read(others, str).T if others else ()
+    except ValueError as error:
+        raise ValueError(
+            f"{path}: {str(error).rstrip('.')}. All columns are features but those "
+            "that --labels and --ignore name, and missing values must be filled in."
+        ) from error
+    return _table(path, X, features, dict(zip(others, texts, strict=True)))
+
+
+def _read_header(path):
+    """Names of the columns and what stands between them; a table has rows below."""
+    try:
+        with open(path, newline="", encoding="utf-8-sig") as file:
+            first = file.readline()
+            has_rows = any(line.strip() for line in file)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not UTF-8; save it as CSV UTF-8.") from error
+    # Excel writes semicolons where the comma is for decimals
+    delimiter = max(",;\t", key=first.count)
+    names = next(csv.reader([first], delimiter=delimiter), [])
+    if not names or all(_is_number(name) for name in names):
+        raise ValueError(f"{path} must begin with a line of column names.")
+    if not has_rows:
+        raise ValueError(f"{path} has no rows.")
+    return names, delimiter
+
+
+def _read_parquet(path, not_features):
+    try:
+        import pandas
+
+        frame = pandas.read_parquet(path)
+    except ImportError as error:
+        raise ImportError(
+            f"{path}: to read .parquet files, install pandas and pyarrow: pip install "
+            "pandas pyarrow"
+        ) from error
+    names = [str(name) for name in frame.columns]
+    features, others = _split_names(path, names, not_features)
+    frame.columns = names
+    columns = []
+    for name in features:
+        try:
+            column = frame[name].to_numpy(dtype=np.float64, na_value=np.nan)
+        except (ValueError, TypeError) as error:
+            raise ValueError(
+                f"{path}: column {name!r} is not numeric; leave it out with --ignore, "
+                "or name it as --labels."
+            ) from error
+        columns.append(column)
+    texts = {name: np.array(frame[name].tolist()) for name in others}
+    return _table(path, np.column_stack(columns), features, texts)
+
+
+READERS = {
+    ".npz": _read_npz,
+    ".npy": _read_npy,
+    ".csv": _read_csv,
+    ".parquet": _read_parquet,
+}
+
+
+def _split_names(path, names, not_features):
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ValueError(f"{path} has more than one column {twice[0]!r}.")
+    features = [name for name in names if name not in not_features]
+    if not features:
+        raise ValueError(f"{path} has no features, only the columns {names}.")
+    return features, [name for name in names if name in not_features]
+
+
+def _table(path, X, features, others):
+    from ..exchange import feature_fingerprint
+
+    encoder = feature_fingerprint(features)
+    columns = {"columns": np.array(features), "fingerprint": np.array(encoder)}
+    return FeatureTable(path, X, {**others, **columns}, encoder)
+
+
+def _load_numpy(path):
+    """An array, or a dict of arrays; nothing in the file is run."""
+    try:
+        with open(path, "rb") as file:  # NumPy leaves it open when the file is damaged
+            loaded = np.load(file, allow_pickle=False)
+            return loaded if isinstance(loaded, np.ndarray) else dict(loaded)
+    except (ValueError, EOFError, BadZipFile, ZlibError) as error:
+        raise ValueError(
+            f"{path} cannot be read: it is damaged, holds Python objects or is no "
+            f"{path.suffix} file."
+        ) from error
+
+
+# ------------------------------------------------------------------------- checks
+
+
+def _check_features(path, X):
+    if not isinstance(X, np.ndarray) or X.ndim != 2 or X.dtype.kind not in "fiub":
+        raise ValueError(
+            f"{path}: features must be a matrix of numbers with a row for each sample."
+        )
+    if not X.size:
+        raise ValueError(f"{path} has no rows." if X.shape[1] else f"{path} is empty.")
+    bad = np.flatnonzero(~np.isfinite(X).all(axis=1))
+    if len(bad):
+        raise ValueError(
+            f"{path}: {len(bad)} of {len(X)} rows have NaN or infinity among their "
+            f"features, the first is row {bad[0] + 1}; fill them in or leave them out."
+        )
+
+
+def _check_columns(table, names):
+    for name in names:
+        if name not in table.others:
+            beside = ", ".join(table.others) or "nothing"
+            raise ValueError(
+                f"{table.path} has no column {name!r}; beside the features it has: "
+                f"{beside}."
+            )
+
+
+def _check_labels(labels, n_rows, path):
+    """Labels as text or numbers, one per row."""
+    if labels.shape != (n_rows,):
+        raise ValueError(
+            f"{path}: labels have the shape {labels.shape}, but there are {n_rows} "
+            "rows of features."
+        )
+    texts = labels.astype(str)
+    missing = np.isin(np.char.strip(texts), ["", "nan", "None", "<NA>", "NaT"])
+    if missing.any():
+        raise ValueError(
+            f"{path}: {missing.sum()} of {n_rows} rows have no label, the first is row "
+            f"{np.argmax(missing) + 1}; leave them out."
+        )
+    if labels.dtype.kind in "US" and all(_is_whole(text) for text in np.unique(texts)):
+        return texts.astype(np.int64)
+    return labels
+
+
+def _read_labels(path):
+    """Labels in a file of their own."""
+    if path.suffix.lower() == ".npy":
+        return np.asarray(_load_numpy(path))
+    return np.array(path.read_text(encoding="utf-8-sig").splitlines())
+
+
+def _clients(used, others):
+    """Client of each row as text, if the file says it."""
+    if "client" in used:
+        return used["client"].astype(str)
+    if "domain" in used and "domains" in others:
+        return others["domains"].astype(str)[used["domain"]]
+    return None
+
+
+def _is_whole(text):
+    """Whether text is a whole number that comes back as the same text."""
+    digits = text.removeprefix("-")
+    return digits.isdecimal() and len(digits) < 16 and str(int(text)) == text
+
+
+def _is_number(text):
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,63 @@
+"""The page on the file workflow: its commands run and print what it says."""
+
+import re
+import shutil
+from doctest import ELLIPSIS, NORMALIZE_WHITESPACE, OutputChecker
+from pathlib import Path
+
+import numpy as np
+
+from skslot.cli import main
+from skslot.datasets import load_digit_scanners
+
+PAGE = Path(__file__).parents[2] / "docs" / "user_guide" / "files.rst"
+SITES = "ABCD"
+
+
+def commands():
+    """Whose machine, command and output, one after the other."""
+    blocks = re.findall(r"code-block:: console\n\n((?:   .*\n|\n)+)", PAGE.read_text())
+    for block in blocks:
+        prompt, *output = block.rstrip().splitlines()
+        host, command = re.fullmatch(r"   (\w+)\$ skslot (.*)", prompt).groups()
+        yield host, command, "\n".join(line[3:] for line in output) + "\n"
+
+
+def test_commands_of_the_page(tmp_path, monkeypatch, capsys):
+    (tmp_path / "server" / "received").mkdir(parents=True)
+    data = load_digit_scanners()
+    for site, scanner in zip(SITES, np.unique(data.client_ids), strict=True):
+        rows = data.client_ids == scanner
+        (tmp_path / site).mkdir()
+        arrays = {"X": data.data[rows], "y": data.target[rows]}
+        np.savez(tmp_path / site / "features.npz", **arrays)
+    ran = []
+    for host, command, expected in commands():
+        others = SITES[1:] if command.startswith("summarize") else ""
+        for machine in host, *others:
+            monkeypatch.chdir(tmp_path / machine)
+            mine = re.sub(r"\bA\b", machine, command) if others else command
+            assert main(mine.split()) == 0
+            printed = capsys.readouterr()
+            assert printed.err == ""
+            if machine == host:
+                ran.append(command.split()[0])
+                flags = ELLIPSIS | NORMALIZE_WHITESPACE
+                assert OutputChecker().check_output(expected, printed.out, flags), (
+                    f"{command}\n{printed.out}"
+                )
+        mail(tmp_path)
+    assert ran == ["summarize", "inspect", "aggregate", "predict", "align", "align"]
+
+
+def mail(root):
+    """Bring to the server what the sites wrote, and back what is for them."""
+    server = root / "server"
+    for site in SITES:
+        for source, target in [
+            (root / site / f"{site}.slot", server / "received"),
+            (server / "models" / f"{site}.model.slot", root / site),
+            (server / "reference.slot", root / site),
+        ]:
+            if source.exists():
+                shutil.copy(source, target)
