@@ -1,7 +1,7 @@
 """
-=============================================
+==============================================
 From a folder of images to scores at each site
-=============================================
+==============================================
 
 Images in, accuracy per site out, in one Pipeline: encoder, aligner, classifier. A tau
 grid is searched on the way, and the counters of the cache show that every image was

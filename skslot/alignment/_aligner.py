@@ -121,7 +121,7 @@ class FederatedOTAligner(
         The map of each client.
     n_features_in_ : int
         Number of columns of X in ``fit``, with the client column if there is one.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
         Names of these columns, when all are strings.
 
     See Also

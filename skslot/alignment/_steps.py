@@ -7,6 +7,7 @@ from scipy.linalg import LinAlgError
 
 from .._clients import shorten
 from ..exchange import AlignmentReference, ClientStatistics
+from ..exchange._features import check_pair, check_same_features
 from ..exchange._packing import unpack_triangle
 from ..geometry import transport_matrix
 from ..geometry._barycenter import solve_barycenter
@@ -36,12 +37,9 @@ def aggregate(statistics, weights, solver, tol, max_iter):
     count in the mean and are left out of the barycenter.
     """
     clients, counts, means, varying = [], [], [], []
-    for message in statistics:
-        if means and len(means[0]) != message.n_features:
-            raise ValueError(
-                f"client {message.client!r} sent {message.n_features} features, "
-                f"others {len(means[0])}. All clients must use the same encoder."
-            )
+    encoder = None
+    for message in check_same_features(statistics):
+        encoder = message.encoder
         clients.append(message.client)
         counts.append(message.n_samples)
         means.append(message.mean)
@@ -62,11 +60,13 @@ def aggregate(statistics, weights, solver, tol, max_iter):
     mean = weights @ np.array(means)
     if not any(varying):
         flat = np.zeros((len(mean), len(mean)))
-        return AlignmentReference(mean, flat, n_iter=0, residual=0.0), weights
+        return AlignmentReference(mean, flat, 0, 0.0, encoder=encoder), weights
     barycenter, result = solve_barycenter(
         _Covariances(statistics), weights[varying], tol, max_iter, solver
     )
-    reference = AlignmentReference(mean, barycenter, result.n_iter, result.residual)
+    reference = AlignmentReference(
+        mean, barycenter, result.n_iter, result.residual, encoder=encoder
+    )
     return reference, weights
 
 
@@ -92,11 +92,7 @@ def statistics_of(message):
 
 def map_matrix(statistics, reference):
     """Client step, after the reference came back: the linear part of the full map."""
-    if statistics.n_features != len(reference.mean):
-        raise ValueError(
-            f"client {statistics.client!r} has {statistics.n_features} features, the "
-            f"reference {len(reference.mean)}. All clients must use the same encoder."
-        )
+    check_pair(reference, statistics)
     if statistics.is_constant or not reference.covariance.any():
         return np.eye(statistics.n_features)
     return transport_matrix(statistics.covariance, reference.covariance)

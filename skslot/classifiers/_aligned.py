@@ -47,12 +47,6 @@ class AlignedClassifierMixin:
         """A list of messages that can be combined."""
         messages = check_kind(messages, self._message_type)
         names = [message.client for message in messages]
-        widths = [message.n_features for message in messages]
-        if len(set(widths)) > 1:
-            raise ValueError(
-                f"clients {shorten(names)} sent {shorten(widths)} features. All must "
-                "use the same encoder."
-            )
         nameless = names.count(None)
         twice = {name for name in names if name is not None and names.count(name) > 1}
         if twice or 0 < nameless < len(names) or (nameless > 1 and self.aligner):
@@ -78,7 +72,9 @@ class AlignedClassifierMixin:
         self.reference_ = self.aligner.server_aggregate(messages)
         maps = [self.aligner.client_map(s, self.reference_) for s in statistics]
         by_client = dict(zip((s.client for s in statistics), maps, strict=True))
-        self._client_maps = ClientMaps(by_client, self.reference_, clone(self.aligner))
+        # rows that come to this object later need not name their encoder
+        reference = self.reference_.with_encoder(None)
+        self._client_maps = ClientMaps(by_client, reference, clone(self.aligner))
         return maps
 
     def add_client(self, X, client):
@@ -108,7 +104,7 @@ class AlignedClassifierMixin:
         if client in known:
             raise ValueError(f"client {client!r} is known already.")
         statistics = self.aligner.client_update(X, client)
-        added = self.aligner.client_map(statistics, self.reference_)
+        added = self.aligner.client_map(statistics, self._client_maps.reference)
         self._client_maps = replace(self._client_maps, maps={**known, client: added})
         return self
 

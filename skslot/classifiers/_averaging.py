@@ -30,7 +30,7 @@ def pool_summaries(summaries):
     scale = np.sqrt(sizes @ (variances + apart) / sizes.sum())
     if scale <= ROUNDING * np.abs(mean).max():
         scale = 1.0
-    return FeatureScale(mean, float(scale))
+    return FeatureScale(mean, float(scale), summaries[0].encoder)
 
 
 def average_heads(messages, averaging):
@@ -49,6 +49,7 @@ def average_heads(messages, averaging):
         _average([message.losses for message in messages], shares),
         first.n_features,
         first.n_rounds,
+        encoder=first.encoder,
     )
 
 
@@ -98,12 +99,6 @@ def check_finite(weights, client):
 def check_messages(messages, expected):
     """A list of messages of one exchange, one per client."""
     messages = check_kind(messages, expected)
-    widths = {message.client: message.n_features for message in messages}
-    if len(set(widths.values())) > 1:
-        raise ValueError(
-            f"clients sent different numbers of features: {widths}. All must use the "
-            "same encoder."
-        )
     names = [message.client for message in messages]
     twice = sorted({str(n) for n in names if n is not None and names.count(n) > 1})
     if twice:
@@ -148,10 +143,10 @@ class TrainingRecord:
 
     def add_exchange(self, messages, answer):
         """Count the messages of all clients and the answer to each."""
-        down = len(answer.to_bytes(self.wire_dtype))
+        down = answer._nbytes(self.wire_dtype)
         for name, message in zip(names_of(messages), messages, strict=True):
             before = self.communication.get(name, Communication(0, 0))
-            up = len(message.to_bytes(self.wire_dtype))
+            up = message._nbytes(self.wire_dtype)
             self.communication[name] = Communication(before.up + up, before.down + down)
 
     def add_round(self, messages, average):

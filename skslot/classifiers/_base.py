@@ -20,6 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._base import ClientAwareMixin
 from .._clients import REMEDY, ClientGroups, check_client_name
+from ..exchange._features import check_same_features
 
 
 class Communication(NamedTuple):
@@ -276,7 +277,7 @@ class OneShotClassifier(ClientAwareMixin, ClassifierMixin, BaseEstimator):
 
 
 def check_kind(messages, expected):
-    """A list of messages of the same kind."""
+    """A list of messages of the same kind, on the same features."""
     messages = list(messages)
     if not messages:
         raise ValueError("messages is empty: there is no client to learn from.")
@@ -286,4 +287,4 @@ def check_kind(messages, expected):
                 f"messages must be {expected.__name__}, got a {type(message).__name__};"
                 f" bytes are read by {expected.__name__}.from_bytes."
             )
-    return messages
+    return list(check_same_features(messages))

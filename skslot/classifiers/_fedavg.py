@@ -120,7 +120,7 @@ class FedAvgClassifier(OneShotClassifier):
         :class:`Communication`.
     n_features_in_ : int
         Number of columns of X, with the client column if there is one.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
         Names of these columns, when all are strings.
 
     See Also

@@ -68,7 +68,7 @@ default="empirical"
         Reference of the alignment; only with ``aligner``.
     n_features_in_ : int
         Number of columns of X, with the client column if there is one.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
         Names of these columns, when all are strings.
 
     See Also
@@ -188,6 +188,7 @@ default="empirical"
                 messages, self._align_messages(messages), strict=True
             )
         ]
+        self._encoder = messages[0].encoder
         pooled = pool_statistics(aligned)
         covariance = regularize(pooled, self.covariance, self.ridge)
         self.classes_ = pooled.classes
@@ -198,8 +199,8 @@ default="empirical"
         self.n_features_in_ = pooled.means.shape[1] + (self.client_column is not None)
         self.communication_ = {
             name: Communication(
-                up=len(message.to_bytes(self.wire_dtype)),
-                down=len(self._model_for(message.client).to_bytes(self.wire_dtype)),
+                up=message._nbytes(self.wire_dtype),
+                down=self._model_for(message.client)._nbytes(self.wire_dtype),
             )
             for name, message in zip(names_of(messages), messages, strict=True)
         }
@@ -225,6 +226,7 @@ default="empirical"
         # nothing of other clients goes along: no map, no reference
         classifier = clone(self).set_params(aligner=None, client_column=None)
         classifier.classes_, classifier.priors_ = self.classes_, self.priors_
+        classifier._encoder = self._encoder
         classifier.coef_, classifier.intercept_ = model.coef, model.intercept
         classifier.n_features_in_ = model.coef.shape[1]
         names = getattr(self, "feature_names_in_", None)
@@ -242,7 +244,9 @@ default="empirical"
         if client_map is not None:
             matrix, offset = client_map.affine
             coef, intercept = coef @ matrix, intercept + coef @ offset
-        return LinearModel(self.classes_.tolist(), coef, intercept, client)
+        return LinearModel(
+            self.classes_.tolist(), coef, intercept, client, self._encoder
+        )
 
     def _class_priors(self, counts):
         if isinstance(self.priors, str):

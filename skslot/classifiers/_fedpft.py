@@ -85,7 +85,7 @@ class FedPFTClassifier(AlignedClassifierMixin, OneShotClassifier):
         Reference of the alignment; only with ``aligner``.
     n_features_in_ : int
         Number of columns of X, with the client column if there is one.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
         Names of these columns, when all are strings.
 
     See Also
@@ -230,11 +230,11 @@ class FedPFTClassifier(AlignedClassifierMixin, OneShotClassifier):
         self.estimator_ = self._make_estimator(len(set(labels)))
         self.estimator_.fit(np.vstack(rows), np.array(labels))
         self.classes_ = self.estimator_.classes_
-        n_features = messages[0].n_features
+        n_features, self._encoder = messages[0].n_features, messages[0].encoder
         self.n_features_in_ = n_features + (self.client_column is not None)
         self.communication_ = {
             name: Communication(
-                up=len(message.to_bytes(self.wire_dtype)),
+                up=message._nbytes(self.wire_dtype),
                 down=self._download_size(message.client),
             )
             for name, message in zip(names_of(messages), messages, strict=True)
@@ -367,5 +367,7 @@ class FedPFTClassifier(AlignedClassifierMixin, OneShotClassifier):
         if coef is None:
             return len(pickle.dumps(self.client_classifier(client)))
         intercept = np.atleast_1d(self.estimator_.intercept_)
-        model = LinearModel(self.classes_.tolist(), coef, intercept)
-        return len(model.to_bytes(self.wire_dtype))
+        model = LinearModel(
+            self.classes_.tolist(), coef, intercept, encoder=self._encoder
+        )
+        return model._nbytes(self.wire_dtype)

@@ -73,7 +73,7 @@ class FrozenEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         The preprocessing that is really used.
     n_features_in_ : int
         Number of pixels; only with ``image_shape``, and after ``fit`` with data.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
         Names of the pixels, when all are strings.
 
     See Also

@@ -1,6 +1,9 @@
 """What leaves a client, and what comes back: small frozen messages."""
 
 from ._classification import ClassMixtures, ClassStatistics, LinearModel
+from ._errors import MessageError
+from ._features import feature_fingerprint
+from ._files import MessageFiles, load_message, load_messages
 from ._messages import AlignmentReference, ClientStatistics
 from ._training import FeatureScale, FeatureSummary, HeadWeights
 
@@ -13,4 +16,9 @@ __all__ = [
     "FeatureSummary",
     "HeadWeights",
     "LinearModel",
+    "MessageError",
+    "MessageFiles",
+    "feature_fingerprint",
+    "load_message",
+    "load_messages",
 ]

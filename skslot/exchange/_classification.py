@@ -1,12 +1,26 @@
 """The messages of the classifiers."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ._base import Message
+from ._base import Message, array, client_field, encoder_field, fact
+from ._checks import (
+    check_counts,
+    check_covariance,
+    check_number,
+    check_rows_of_classes,
+    check_variances,
+)
+from ._disclosure import class_sizes
+from ._errors import MessageError, short
 from ._messages import ClientStatistics
 from ._packing import pack_triangle, unpack_triangle
+
+# Shares of components, each rounded by the wire, add up to 1 but for this much.
+WEIGHT_TOLERANCE = 0.01
+# Rounding in variances of components, relative to the largest square of their means.
+EM_ROUNDING = 1e-12
 
 
 class _AlignableMessage(Message):
@@ -41,7 +55,20 @@ class _AlignableMessage(Message):
             self.covariance_triangle,
             float(self.shrinkage[0]),
             self.client,
+            self.encoder,
         )
+
+    def _group_sizes(self):
+        return class_sizes(self)
+
+    def _check_alignment(self, deep):
+        """Refuse what alignment could not use; all of it may be absent."""
+        if self.shrinkage.size:
+            check_number("shrinkage", float(self.shrinkage[0]), 0, 1)
+            if not self.covariance_triangle.size:
+                raise MessageError("there is a shrinkage, but no covariance.")
+        if deep and self.covariance_triangle.size:
+            check_covariance("the covariance", self.covariance_triangle)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -66,6 +93,8 @@ class ClassStatistics(_AlignableMessage):
         Shrinkage coefficient for alignment; empty when there is none.
     client : object, default=None
         Name of the client.
+    encoder : str, default=None
+        Fingerprint of what made the features, see :meth:`with_encoder`.
 
     See Also
     --------
@@ -85,14 +114,21 @@ class ClassStatistics(_AlignableMessage):
     """
 
     kind = "class statistics"
-    array_fields = ("counts", "means", "covariance_triangle", "shrinkage")
 
-    classes: list
-    counts: np.ndarray
-    means: np.ndarray
-    covariance_triangle: np.ndarray
-    shrinkage: np.ndarray = field(default_factory=lambda: np.empty(0))
-    client: object = None
+    classes: list = fact("labels")
+    counts: np.ndarray = array("c", kinds="i", meaning="number of rows of each class")
+    means: np.ndarray = array("c", "m", meaning="mean of each class")
+    covariance_triangle: np.ndarray = array(
+        "t", meaning="covariance of all rows, upper triangle"
+    )
+    shrinkage: np.ndarray = array(
+        1,
+        meaning="weight of the identity in the covariance, for alignment",
+        optional=True,
+        default_factory=lambda: np.empty(0),
+    )
+    client: object = client_field()
+    encoder: str | None = encoder_field()
 
     @classmethod
     def from_class_means(cls, means, statistics):
@@ -118,6 +154,7 @@ class ClassStatistics(_AlignableMessage):
             statistics.covariance_triangle,
             np.array([statistics.shrinkage]),
             statistics.client,
+            statistics.encoder,
         )
 
     @property
@@ -202,6 +239,10 @@ class ClassStatistics(_AlignableMessage):
             covariance_triangle=pack_triangle((covariance + covariance.T) / 2),
         )
 
+    def _check_values(self, sizes, deep):
+        check_rows_of_classes(self.classes, self.counts)
+        self._check_alignment(deep)
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LinearModel(Message):
@@ -217,6 +258,8 @@ class LinearModel(Message):
         One intercept per row of ``coef``.
     client : object, default=None
         The client it is for, when it includes that client's alignment.
+    encoder : str, default=None
+        Fingerprint of what made the features, see :meth:`with_encoder`.
 
     See Also
     --------
@@ -231,12 +274,25 @@ class LinearModel(Message):
     """
 
     kind = "linear model"
-    array_fields = ("coef", "intercept")
 
-    classes: list
-    coef: np.ndarray
-    intercept: np.ndarray
-    client: object = None
+    classes: list = fact("labels")
+    coef: np.ndarray = array("r", "m", meaning="weights of each class")
+    intercept: np.ndarray = array("r", meaning="intercept of each class")
+    client: object = fact("the client it is for", default=None)
+    encoder: str | None = encoder_field()
+
+    @property
+    def n_features(self):
+        """Number of features."""
+        return self.coef.shape[1]
+
+    def _check_values(self, sizes, deep):
+        if (len(self.classes), sizes["r"]) == (2, 1):
+            return
+        if len(self.classes) != sizes["r"]:
+            raise MessageError(
+                f"{len(self.classes)} classes have {sizes['r']} rows of weights."
+            )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -269,6 +325,8 @@ class ClassMixtures(_AlignableMessage):
         Shrinkage coefficient for alignment.
     client : object, default=None
         Name of the client.
+    encoder : str, default=None
+        Fingerprint of what made the features, see :meth:`with_encoder`.
 
     See Also
     --------
@@ -288,26 +346,24 @@ class ClassMixtures(_AlignableMessage):
     """
 
     kind = "class mixtures"
-    array_fields = (
-        "counts",
-        "n_components",
-        "weights",
-        "means",
-        "covariances",
-        "covariance_triangle",
-        "shrinkage",
-    )
 
-    classes: list
-    covariance_type: str
-    counts: np.ndarray
-    n_components: np.ndarray
-    weights: np.ndarray
-    means: np.ndarray
-    covariances: np.ndarray
-    covariance_triangle: np.ndarray
-    shrinkage: np.ndarray
-    client: object = None
+    classes: list = fact("labels of the classes held")
+    covariance_type: str = fact("shape of the components")
+    counts: np.ndarray = array("c", kinds="i", meaning="number of rows of each class")
+    n_components: np.ndarray = array("c", kinds="i", meaning="components of each class")
+    weights: np.ndarray = array("k", meaning="share of each component in its class")
+    means: np.ndarray = array("k", "m", meaning="mean of each component")
+    covariances: np.ndarray = array("k", "v", meaning="(co)variances of each component")
+    covariance_triangle: np.ndarray = array(
+        "t", meaning="covariance of all rows, upper triangle", optional=True
+    )
+    shrinkage: np.ndarray = array(
+        1,
+        meaning="weight of the identity in the covariance, for alignment",
+        optional=True,
+    )
+    client: object = client_field()
+    encoder: str | None = encoder_field()
 
     @property
     def n_features(self):
@@ -324,3 +380,47 @@ class ClassMixtures(_AlignableMessage):
         """Mean of each class."""
         starts = np.cumsum(self.n_components) - self.n_components
         return np.add.reduceat(self.weights[:, None] * self.means, starts, axis=0)
+
+    def _group_sizes(self):
+        sizes = super()._group_sizes()
+        owners = np.repeat(np.arange(len(self.classes)), self.n_components)
+        for index, (owner, weight) in enumerate(zip(owners, self.weights, strict=True)):
+            if self.n_components[owner] > 1:
+                group = f"component {index} (class {short(self.classes[owner])})"
+                sizes[group] = float(weight * self.counts[owner])
+        return sizes
+
+    def _check_values(self, sizes, deep):
+        check_rows_of_classes(self.classes, self.counts)
+        check_counts("counts", self.counts, least=1)
+        check_counts("n_components", self.n_components, least=1)
+        if self.n_components.sum(dtype=np.float64) != sizes["k"]:
+            raise MessageError("n_components do not add up to the components sent.")
+        starts = np.cumsum(self.n_components) - self.n_components
+        shares = np.add.reduceat(self.weights, starts)
+        if self.weights.min() < 0 or np.abs(shares - 1).max() > WEIGHT_TOLERANCE:
+            raise MessageError("weights must be shares of each class, adding up to 1.")
+        if sizes["v"] != _n_variances(self.covariance_type, sizes["m"]):
+            raise MessageError(
+                f"covariances has {sizes['v']} columns, which does not fit the "
+                f"covariance_type {short(self.covariance_type)}."
+            )
+        if deep:
+            self._check_components()
+        self._check_alignment(deep)
+
+    def _check_components(self):
+        # EM subtracts products of means from each other, which leaves some rounding
+        tolerance = EM_ROUNDING * np.square(self.means).max()
+        if self.covariance_type != "full":
+            check_variances("covariances", self.covariances, tolerance)
+            return
+        for packed in self.covariances:
+            check_covariance("a covariance", packed, tolerance)
+
+
+def _n_variances(covariance_type, n_features):
+    """Numbers that describe the covariance of one component."""
+    sizes = {"spherical": 1, "diag": n_features}
+    sizes["full"] = n_features * (n_features + 1) // 2
+    return sizes.get(covariance_type) if isinstance(covariance_type, str) else None

@@ -2,12 +2,20 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from numbers import Integral
 
 import numpy as np
 
 from ..statistics._shrinkage import shrink
-from ._base import Message
-from ._packing import pack_triangle, unpack_triangle
+from ._base import Message, array, client_field, encoder_field, fact
+from ._checks import (
+    MAX_COUNT,
+    check_covariance,
+    check_number,
+    check_triangle,
+)
+from ._errors import MessageError
+from ._packing import pack_triangle, packed_diagonal, unpack_triangle
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -29,6 +37,8 @@ class ClientStatistics(Message):
         Weight of the identity in the shrunk covariance, in [0, 1].
     client : object, default=None
         Name of the client, for error messages.
+    encoder : str, default=None
+        Fingerprint of what made the features, see :meth:`with_encoder`.
 
     See Also
     --------
@@ -47,13 +57,15 @@ class ClientStatistics(Message):
     """
 
     kind = "client statistics"
-    array_fields = ("mean", "covariance_triangle")
 
-    n_samples: int
-    mean: np.ndarray
-    covariance_triangle: np.ndarray
-    shrinkage: float
-    client: object = None
+    n_samples: int = fact("number of rows")
+    mean: np.ndarray = array("m", meaning="mean of the rows")
+    covariance_triangle: np.ndarray = array(
+        "t", meaning="covariance of the rows, upper triangle"
+    )
+    shrinkage: float = fact("weight of the identity in the covariance")
+    client: object = client_field()
+    encoder: str | None = encoder_field()
 
     @classmethod
     def from_covariance(cls, n_samples, mean, covariance, shrinkage, client=None):
@@ -98,14 +110,22 @@ class ClientStatistics(Message):
     @property
     def variances(self):
         """Variance of each feature, without shrinkage."""
-        diagonal = np.r_[0, np.cumsum(np.arange(self.n_features, 1, -1))]
-        return self.covariance_triangle[diagonal]
+        return self.covariance_triangle[packed_diagonal(self.n_features)]
 
     @cached_property
     def is_constant(self):
         """Whether the rows do not vary, so that only their mean can be aligned."""
         rounding = 8 * np.finfo(np.float64).eps * np.abs(self.mean)
         return bool(np.all(self.variances <= rounding**2))
+
+    def _group_sizes(self):
+        return {"a client": self.n_samples}
+
+    def _check_values(self, sizes, deep):
+        check_number("n_samples", self.n_samples, 1, MAX_COUNT, Integral)
+        check_number("shrinkage", self.shrinkage, 0, 1)
+        if deep:
+            check_covariance("the covariance", self.covariance_triangle)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -126,6 +146,8 @@ class AlignmentReference(Message):
         Its scale-free residual.
     tau : float, default=None
         Strength of the alignment, when the server chose it (``tau="auto"``).
+    encoder : str, default=None
+        Fingerprint of what made the features, see :meth:`with_encoder`.
 
     See Also
     --------
@@ -144,16 +166,58 @@ class AlignmentReference(Message):
     """
 
     kind = "alignment reference"
-    array_fields = ("mean", "covariance")
 
-    mean: np.ndarray
-    covariance: np.ndarray
-    n_iter: int
-    residual: float
-    tau: float | None = None
+    mean: np.ndarray = array("m", meaning="mean of the reference")
+    covariance: np.ndarray = array("m", "m", meaning="covariance of the reference")
+    n_iter: int = fact("passes of the solver")
+    residual: float = fact("its residual")
+    tau: float | None = fact("strength of the alignment", default=None)
+    encoder: str | None = encoder_field()
 
     def __repr__(self):
         return (
             f"AlignmentReference(n_features={len(self.mean)}, n_iter={self.n_iter}, "
             f"residual={self.residual:.1e})"
         )
+
+    @property
+    def n_features(self):
+        """Number of features."""
+        return len(self.mean)
+
+    def _arrays(self):
+        return {
+            "mean": self.mean,
+            "covariance_triangle": pack_triangle(self.covariance),
+        }
+
+    def _array_names(self):
+        return ["mean", "covariance_triangle"]
+
+    @classmethod
+    def _fields_of(cls, arrays):
+        arrays = dict(arrays)
+        if {"mean", "covariance_triangle"} <= arrays.keys():
+            triangle = arrays.pop("covariance_triangle")
+            if triangle.ndim != 1 or arrays["mean"].ndim != 1:
+                raise MessageError("mean and covariance have the wrong shape.")
+            check_triangle(len(triangle), len(arrays["mean"]))
+            arrays["covariance"] = unpack_triangle(triangle)
+        return arrays
+
+    @classmethod
+    def _from_format_1(cls, arrays):
+        arrays = dict(arrays)
+        covariance = arrays.pop("covariance", np.empty(0))
+        if covariance.ndim != 2 or not np.array_equal(covariance, covariance.T):
+            raise MessageError("covariance is not a symmetric matrix.")
+        return {**arrays, "covariance_triangle": pack_triangle(covariance)}
+
+    def _check_values(self, sizes, deep):
+        check_number("n_iter", self.n_iter, 0, MAX_COUNT, Integral)
+        check_number("residual", self.residual, 0, np.finfo(np.float64).max)
+        if self.tau is not None:
+            check_number("tau", self.tau, 0, 1)
+        if deep:
+            packed = pack_triangle(self.covariance)
+            check_covariance("the covariance", packed)

@@ -1,13 +1,18 @@
 """The messages of federated training."""
 
 from dataclasses import dataclass
+from numbers import Integral
 
 import numpy as np
 
-from ._base import Message
+from ._base import Message, array, client_field, encoder_field, fact
+from ._checks import MAX_COUNT, check_number, check_rows_of_classes
+from ._disclosure import class_sizes
 
 # Keeps names of a head's tensors apart from those of other arrays in the message.
 PREFIX = "weights/"
+
+LARGEST = np.finfo(np.float64).max
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -26,6 +31,8 @@ class FeatureSummary(Message):
         Variance around that mean, averaged over features.
     client : object, default=None
         Name of the client.
+    encoder : str, default=None
+        Fingerprint of what made the features, see :meth:`with_encoder`.
 
     See Also
     --------
@@ -39,17 +46,24 @@ class FeatureSummary(Message):
     """
 
     kind = "feature summary"
-    array_fields = ("mean",)
 
-    n_samples: int
-    mean: np.ndarray
-    variance: float
-    client: object = None
+    n_samples: int = fact("number of rows")
+    mean: np.ndarray = array("m", meaning="mean of the rows")
+    variance: float = fact("variance of the rows, averaged over features")
+    client: object = client_field()
+    encoder: str | None = encoder_field()
 
     @property
     def n_features(self):
         """Number of features."""
         return len(self.mean)
+
+    def _group_sizes(self):
+        return {"a client": self.n_samples}
+
+    def _check_values(self, sizes, deep):
+        check_number("n_samples", self.n_samples, 1, MAX_COUNT, Integral)
+        check_number("variance", self.variance, 0, LARGEST)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -64,6 +78,8 @@ class FeatureScale(Message):
         Mean of the rows of all clients.
     scale : float
         Root of their variance, averaged over features.
+    encoder : str, default=None
+        Fingerprint of what made the features, see :meth:`with_encoder`.
 
     See Also
     --------
@@ -78,10 +94,15 @@ class FeatureScale(Message):
     """
 
     kind = "feature scale"
-    array_fields = ("mean",)
 
-    mean: np.ndarray
-    scale: float
+    mean: np.ndarray = array("m", meaning="mean of the rows of all clients")
+    scale: float = fact("root of their variance, averaged over features")
+    encoder: str | None = encoder_field()
+
+    @property
+    def n_features(self):
+        """Number of features."""
+        return len(self.mean)
 
     def apply(self, X):
         """Centre rows and divide them by the scale.
@@ -98,6 +119,9 @@ class FeatureScale(Message):
         """
         # in float64, as offsets may be much larger than the spread
         return ((X - self.mean) / self.scale).astype(np.float32)
+
+    def _check_values(self, sizes, deep):
+        check_number("scale", self.scale, np.finfo(np.float64).tiny, LARGEST)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -123,6 +147,8 @@ class HeadWeights(Message):
         Rounds of training behind the weights.
     client : object, default=None
         Name of the client; None for the average.
+    encoder : str, default=None
+        Fingerprint of what made the features, see :meth:`with_encoder`.
 
     See Also
     --------
@@ -139,13 +165,14 @@ class HeadWeights(Message):
 
     kind = "head weights"
 
-    classes: list
-    counts: np.ndarray
-    weights: dict
-    losses: np.ndarray
-    n_features: int
-    n_rounds: int
-    client: object = None
+    classes: list = fact("labels")
+    counts: np.ndarray = array("c", kinds="i", meaning="number of rows of each class")
+    weights: dict = fact("weights of the head")
+    losses: np.ndarray = array(2, meaning="loss before and after local training")
+    n_features: int = fact("number of features")
+    n_rounds: int = fact("rounds of training behind the weights")
+    client: object = client_field()
+    encoder: str | None = encoder_field()
 
     @property
     def n_samples(self):
@@ -172,22 +199,31 @@ class HeadWeights(Message):
         weights = {PREFIX + name: array for name, array in self.weights.items()}
         return {"counts": self.counts, "losses": self.losses, **weights}
 
-    def _facts(self):
-        return {
-            "classes": list(self.classes),
-            "n_features": self.n_features,
-            "n_rounds": self.n_rounds,
-            "client": self.client,
-        }
+    def _array_names(self):
+        return list(self._arrays())
 
     @classmethod
-    def _values(cls, arrays, header):
+    def _fields_of(cls, arrays):
         weights = {
             name.removeprefix(PREFIX): array
             for name, array in arrays.items()
             if name.startswith(PREFIX)
         }
-        return {**header, **arrays, "weights": weights}
+        others = {n: array for n, array in arrays.items() if not n.startswith(PREFIX)}
+        return {**others, "weights": weights}
+
+    def _facts(self):
+        facts = super()._facts()
+        del facts["weights"]
+        return facts
+
+    def _group_sizes(self):
+        return class_sizes(self)
+
+    def _check_values(self, sizes, deep):
+        check_rows_of_classes(self.classes, self.counts)
+        check_number("n_features", self.n_features, 1, MAX_COUNT, Integral)
+        check_number("n_rounds", self.n_rounds, 1, MAX_COUNT, Integral)
 
 
 def _equal_arrays(left, right):

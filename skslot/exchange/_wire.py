@@ -1,53 +1,152 @@
-"""Arrays and labels as bytes, by safetensors."""
+"""Arrays and labels as bytes, by safetensors.
 
+The header is a JSON object in the metadata of safetensors. Format 2 added to format 1
+the version of skslot, the number of features, the encoder and a checksum, and sends
+the covariance of a reference as a triangle. Both are read, format 2 is written.
+"""
+
+import hashlib
 import json
+import re
 
 import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
+from .. import __version__
+from ._errors import MessageError, short
+
 WIRE_DTYPES = ("float64", "float32", "float16")
-FORMAT = "1"
+FORMAT = "2"
+READABLE = ("1", "2")
+
+# JSON takes many times its size once it is read, so that it must not be large, and
+# has no more objects and lists than itself, its scales and its classes.
+MAX_HEADER = 2**20
+MAX_CONTAINERS = 3
+STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"')
+# Exponents of scales: those of float64, denormal numbers included.
+MAX_EXPONENT = 1100
 
 
 def encode(kind, arrays, facts, dtype):
     """Bytes of named arrays and JSON-able facts; floats are cast to ``dtype``."""
-    if dtype not in WIRE_DTYPES:
-        raise ValueError(f"dtype must be one of {WIRE_DTYPES}, got {dtype!r}.")
+    _check_dtype(dtype)
     tensors, scales = {}, {}
     for name, array in arrays.items():
-        array = np.asarray(array)
-        if array.dtype.kind == "f":
-            exponent = _exponent(array, dtype)
-            if exponent:
-                scales[name] = exponent
-            array = np.ldexp(array, -exponent).astype(dtype)
-        tensors[name] = np.asarray(array, order="C")
-    header = {"format": FORMAT, "kind": kind, "dtype": dtype, "scales": scales, **facts}
-    return save(tensors, metadata={"skslot": json.dumps(header, default=_plain)})
+        tensors[name], exponent = to_wire(array, dtype)
+        if exponent:
+            scales[name] = exponent
+    header = {"format": FORMAT, "skslot": __version__, "kind": kind, "dtype": dtype}
+    header |= {"scales": scales, **facts}
+    try:
+        json.dumps(facts, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise MessageError(f"it cannot be written as JSON: {error}.") from error
+    header["checksum"] = checksum(header, tensors)
+    return save(tensors, metadata={"skslot": json.dumps(header)})
 
 
 def decode(data):
     """Arrays, floats as float64, and the header of a message."""
-    try:
-        tensors = load(data)
-        length = int.from_bytes(data[:8], "little")
-        header = json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["skslot"])
-        version, scales = header["format"], header["scales"]
-    except (SafetensorError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"these bytes are not a skslot message: {error}") from error
-    if version != FORMAT:
-        raise ValueError(
-            f"this message has format {version!r}, but this version of skslot reads "
-            f"format {FORMAT!r}; all sites need the same version."
-        )
+    tensors, header = _read(data)
+    scales = header["scales"]
     arrays = {
-        name: np.ldexp(tensor.astype(np.float64), scales.get(name, 0))
-        if tensor.dtype.kind == "f"
-        else tensor
-        for name, tensor in sorted(tensors.items())  # safetensors keeps no order
+        name: from_wire(tensors[name], scales.get(name, 0))
+        for name in sorted(tensors)  # safetensors keeps no order
     }
     return arrays, header
+
+
+def to_wire(array, dtype):
+    """An array as it is sent, and the power of two that it was divided by."""
+    _check_dtype(dtype)
+    if array.dtype.kind not in "fiub":
+        raise MessageError(f"arrays of dtype {array.dtype} cannot be sent.")
+    if array.dtype.kind != "f":
+        return np.asarray(array, order="C"), 0
+    exponent = _exponent(array, dtype)
+    if exponent:
+        array = np.ldexp(array, -exponent)
+    return array.astype(dtype, order="C", copy=False), exponent
+
+
+def from_wire(tensor, exponent):
+    """An array as it arrives: floats in float64."""
+    if tensor.dtype.kind != "f":
+        return tensor
+    array = tensor.astype(np.float64)
+    if exponent:
+        with np.errstate(over="ignore"):  # what is infinite is refused later
+            np.ldexp(array, exponent, out=array)
+    return array
+
+
+def checksum(header, tensors):
+    """SHA-256 of everything in a message, in a fixed order."""
+    facts = {name: fact for name, fact in header.items() if name != "checksum"}
+    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        layout = json.dumps([name, tensor.dtype.str, tensor.shape])
+        digest.update(layout.encode())
+        digest.update(tensor.reshape(-1).view(np.uint8))
+    return digest.hexdigest()
+
+
+def _read(data):
+    """Arrays as they were sent, and the header, when they agree with each other."""
+    try:
+        if not isinstance(data, bytes | bytearray | memoryview):
+            raise TypeError(f"{type(data).__name__} is not bytes")
+        data = bytes(data)  # no copy if they are bytes already
+        length = int.from_bytes(data[:8], "little")
+        if length > MAX_HEADER:
+            raise ValueError(f"its header has {length} bytes, at most {MAX_HEADER} do.")
+        tensors = load(data)
+        header = _parse(json.loads(data[8 : 8 + length])["__metadata__"]["skslot"])
+        version, scales = header["format"], header["scales"]
+        expected = checksum(header, tensors)
+    except (SafetensorError, ValueError, LookupError, TypeError) as e:
+        reason = f"these bytes are not a skslot message: {str(e)[:200]}"
+        raise MessageError(reason) from e
+    if version not in READABLE:
+        raise MessageError(
+            f"this message has format {short(version)}, but this version of skslot "
+            f"reads formats {' and '.join(READABLE)}; update skslot where it is read."
+        )
+    if header.setdefault("checksum", expected if version == "1" else None) != expected:
+        raise MessageError(
+            "the checksum is wrong: the message was damaged or changed on its way; "
+            "send it again."
+        )
+    _check_scales(scales, tensors)
+    _check_dtypes(tensors, header.get("dtype"))
+    return tensors, header
+
+
+def _check_dtype(dtype):
+    if dtype not in WIRE_DTYPES:
+        raise ValueError(f"dtype must be one of {WIRE_DTYPES}, got {dtype!r}.")
+
+
+def _check_scales(scales, tensors):
+    for name, exponent in scales.items() if isinstance(scales, dict) else [(None, 0)]:
+        is_number = type(exponent) is int and abs(exponent) <= MAX_EXPONENT
+        if name not in tensors or not is_number:
+            raise MessageError("its scales do not belong to its arrays.")
+
+
+def _check_dtypes(tensors, dtype):
+    for name, tensor in tensors.items():
+        if tensor.dtype.kind == "f" and (
+            dtype not in WIRE_DTYPES or tensor.dtype != dtype
+        ):
+            raise MessageError(
+                f"{short(name)} is {tensor.dtype}, but the header says {short(dtype)}."
+            )
+        if tensor.dtype.kind not in "fiub":
+            raise MessageError(f"{short(name)} has the dtype {tensor.dtype}.")
 
 
 def _exponent(array, dtype):
@@ -61,6 +160,12 @@ def _exponent(array, dtype):
     return int(np.frexp(largest)[1]) - 14
 
 
-def _plain(value):
-    """NumPy scalars as Python's, anything else by its name."""
-    return value.item() if isinstance(value, np.generic) else str(value)
+def _parse(text):
+    structure = STRING.sub("", text)
+    if structure.count("{") + structure.count("[") > MAX_CONTAINERS:
+        raise ValueError("its header is nested")
+    return json.loads(text, parse_constant=_refuse_constant)
+
+
+def _refuse_constant(name):
+    raise ValueError(f"{name} in the header")

@@ -274,7 +274,7 @@ def test_server_refuses_clients_of_different_width(clients):
     X, _ = clients
     aligner = FederatedOTAligner()
     messages = [aligner.client_update(X, "A"), aligner.client_update(X[:, :2], "B")]
-    with pytest.raises(ValueError, match="client 'B' sent 2 features, others 4"):
+    with pytest.raises(ValueError, match="client 'B' has 2 features, client 'A' 4"):
         aligner.server_aggregate(messages)
 
 

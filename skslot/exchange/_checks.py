@@ -1,0 +1,154 @@
+"""What must hold for the values of a message, before anything is computed from them."""
+
+from dataclasses import fields
+from math import isfinite
+from numbers import Integral, Real
+
+import numpy as np
+
+from ._errors import MessageError, short
+from ._packing import is_semidefinite, packed_diagonal, triangle_order
+from ._wire import from_wire, to_wire
+
+# Largest change of an entry by the wire, relative to the largest entry of its array.
+ROUNDING = {"float64": 1e-9, "float32": 2.0**-22, "float16": 2.0**-10}
+
+# Integers above this are not exact in float64, and no client has as many rows.
+MAX_COUNT = 2**53
+
+
+def array_fields(message):
+    """Fields of a message that are arrays of a known shape."""
+    return [field for field in fields(message) if "shape" in field.metadata]
+
+
+def check_shapes(message):
+    """Sizes by their letter; arrays that share a letter must agree on it.
+
+    Letters come from the fields; a number in place of a letter is a size, "t" that of
+    a packed triangle of order "m".
+    """
+    sizes = {}
+    for field in array_fields(message):
+        name, array = field.name, getattr(message, field.name)
+        letters = field.metadata["shape"]
+        if array.dtype.kind not in field.metadata["kinds"]:
+            raise MessageError(f"{name} has the wrong dtype, {array.dtype}.")
+        if field.metadata["optional"] and array.shape == (0,):
+            continue
+        if array.ndim != len(letters):
+            raise MessageError(
+                f"{name} must have {len(letters)} axes, not {array.ndim}."
+            )
+        for letter, size in zip(letters, array.shape, strict=True):
+            known = letter if isinstance(letter, int) else sizes.get(letter, size)
+            if size != known:
+                raise MessageError(
+                    f"{name} has the shape {array.shape}, which does not fit the rest."
+                )
+            sizes[letter] = size
+    if "m" in sizes:
+        check_triangle(sizes.get("t"), sizes["m"])
+    return sizes
+
+
+def check_triangle(length, n_features):
+    """Refuse a packed triangle that is not of this many features, or none of them."""
+    if not n_features:
+        raise MessageError("there are no features in it.")
+    if length is not None and 2 * length != n_features * (n_features + 1):
+        raise MessageError(
+            f"a triangle of {length} numbers does not fit {n_features} features."
+        )
+
+
+def check_finite(name, array):
+    """Refuse NaN and infinity, and what is no array of numbers."""
+    if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiub":
+        raise MessageError(f"{name} is no array of numbers.")
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise MessageError(f"{name} contains NaN or infinity.")
+
+
+def check_number(name, value, least, most, kind=Real):
+    """Refuse what is no number of this kind between two bounds."""
+    is_number = isinstance(value, kind) and not isinstance(value, bool)
+    if not is_number or not least <= value <= most:
+        what = "a whole number" if kind is Integral else "a number"
+        raise MessageError(
+            f"{name} must be {what} from {least:g} to {most:g}, got {short(value)}."
+        )
+
+
+def check_counts(name, counts, least=0):
+    """Refuse counts of which one is too small."""
+    if counts.size and counts.min() < least:
+        raise MessageError(f"{name} must be at least {least}, got {counts.min()}.")
+
+
+def check_rows_of_classes(classes, counts):
+    """Refuse another number of counts than of labels, or no rows at all."""
+    check_counts("counts", counts)
+    if len(classes) != len(counts):
+        raise MessageError(f"{len(classes)} classes have {len(counts)} counts.")
+    if not 1 <= counts.sum(dtype=np.float64) <= MAX_COUNT:
+        raise MessageError("counts must add up to at least one row.")
+
+
+def check_name(name, value):
+    """Refuse names that do not come back from JSON as they were."""
+    value = value.item() if isinstance(value, np.generic) else value
+    if value is None or isinstance(value, bool | str):
+        return
+    if isinstance(value, int) and abs(value) < 2**63:
+        return
+    if isinstance(value, float) and isfinite(value):
+        return
+    raise MessageError(
+        f"{name} {short(value)} cannot be sent: only text, numbers and booleans can. "
+        "Give it a name of that kind, such as str(...)."
+    )
+
+
+def check_labels(classes):
+    """Refuse labels that are repeated, of mixed kinds, or not fit to be sent."""
+    if not isinstance(classes, list) or not classes:
+        raise MessageError(f"classes must be a list of labels, got {short(classes)}.")
+    for label in classes:
+        check_name("label", label)
+    if None in classes or len({isinstance(label, str) for label in classes}) > 1:
+        raise MessageError(f"labels must be all text or all numbers: {short(classes)}.")
+    if len(set(classes)) < len(classes):
+        raise MessageError(f"classes must name each label once: {short(classes)}.")
+
+
+def check_variances(name, variances, tolerance=0.0):
+    """Refuse negative variances; rounding by the wire does not change the sign."""
+    if variances.min(initial=0.0) < -tolerance:
+        raise MessageError(f"{name} contains a negative variance.")
+
+
+def check_covariance(name, packed, tolerance=0.0):
+    """Refuse a packed matrix that no rows can have as covariance.
+
+    Rounding moves each entry by at most its share of the largest, hence each eigenvalue
+    by at most as much times the number of features.
+    """
+    order, largest = triangle_order(len(packed)), np.abs(packed).max()
+    check_variances(name, packed[packed_diagonal(order)], tolerance)
+    tolerance += _rounding(packed) * order * largest
+    if largest > 0 and not is_semidefinite(packed, tolerance):
+        raise MessageError(
+            f"{name} is not positive semi-definite, so no rows can have it."
+        )
+
+
+def _rounding(numbers):
+    """Rounding of the narrowest wire that these numbers may have come by.
+
+    It may not be the last: what came in float16 is often kept in float32.
+    """
+    for dtype in ("float16", "float32"):
+        if np.array_equal(from_wire(*to_wire(numbers, dtype)), numbers):
+            return ROUNDING[dtype]
+    return ROUNDING["float64"]
