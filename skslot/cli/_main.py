@@ -4,9 +4,9 @@ import argparse
 import sys
 
 from .. import __version__
-from . import _demo
+from . import _bench, _demo, _encode, _inspect, _report, _server, _sites
 
-COMMANDS = (_demo,)
+COMMANDS = (_demo, _encode, _bench, _report, _sites, _server, _inspect)
 
 
 def main(argv=None):

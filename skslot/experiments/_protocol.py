@@ -106,12 +106,15 @@ def paper_split(
     y, client_ids = np.asarray(y), np.asarray(client_ids)
     if split is None:
         cells = np.char.add(client_ids.astype(str), y.astype(str))
+        _, cell, sizes = np.unique(cells, return_inverse=True, return_counts=True)
+        alone = sizes[cell] == 1  # cannot be on both sides, so it is trained on
         train, test = train_test_split(
-            np.arange(len(y)),
+            np.flatnonzero(~alone),
             test_size=test_size,
-            stratify=cells,
+            stratify=cells[~alone],
             random_state=random_state,
         )
+        train = np.concatenate([train, np.flatnonzero(alone)])
     else:
         train, test = (np.flatnonzero(np.asarray(split) == s) for s in SPLITS)
     if alpha is not None:

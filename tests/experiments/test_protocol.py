@@ -46,3 +46,11 @@ def test_partitions_differ_and_repeat():
     first, again = (paper_split(Y, SITE, 0.1, random_state=0)[0] for _ in range(2))
     other = paper_split(Y, SITE, 0.1, random_state=1)[0]
     assert first.tolist() == again.tolist() != other.tolist()
+
+
+def test_a_row_alone_in_its_cell_is_trained_on():
+    y, site = np.tile([0, 1], 50), np.repeat(["A", "B"], 50)
+    y[3] = 2
+    train, test = paper_split(y, site, alpha=None)
+    assert 3 in train
+    assert sorted([*train, *test]) == list(range(100))

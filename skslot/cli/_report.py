@@ -1,0 +1,79 @@
+"""``skslot report``: a page on the clients of a features file."""
+
+import argparse
+from pathlib import Path
+
+from ._files import atomic_output, refuse_overwrite
+
+
+def add_commands(commands):
+    """Add ``report``."""
+    report = commands.add_parser(
+        "report",
+        help="write a page with pictures on the clients of a features file",
+        description="Write one HTML page on the clients of a features file: what each "
+        "contributes, how far they are apart before and after alignment, which tau to "
+        "take, and the pipeline as code. The page needs no other file. Needs "
+        'matplotlib: pip install "skslot[plot]".',
+        epilog="example: skslot report features.npz -o report.html",
+    )
+    report.add_argument(
+        "features",
+        type=Path,
+        metavar="FEATURES.npz",
+        help="features with X, y and client, such as skslot encode writes; of a data "
+        "set with a split, the training rows are used",
+    )
+    report.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        required=True,
+        metavar="FILE.html",
+        help="the page",
+    )
+    report.add_argument(
+        "--tau",
+        type=_tau,
+        help="strength of the alignment, from 0 to 1, or auto for the closed form "
+        "(default: search for the best, which takes longer)",
+    )
+    report.add_argument(
+        "--force", action="store_true", help="overwrite FILE.html if it exists"
+    )
+    report.set_defaults(run=_report)
+
+
+def _report(arguments):
+    from ..experiments import FeatureSet
+    from ..inspection._page import render_page
+
+    refuse_overwrite(arguments.output, arguments.force)
+    data = FeatureSet.from_file(arguments.features)
+    rows = slice(None) if data.split is None else data.split == "train"
+    page = render_page(
+        data.name,
+        arguments.features,
+        data.X[rows],
+        data.y[rows],
+        data.client_ids[rows],
+        tau=arguments.tau,
+    )
+    with atomic_output(arguments.output) as file:
+        file.write(page.encode())
+    print(f"wrote {arguments.output}; open it in a browser")
+
+
+def _tau(text):
+    """A number from 0 to 1, or "auto"."""
+    if text == "auto":
+        return text
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is neither a number from 0 to 1 nor auto"
+        )
+    return value

@@ -1,0 +1,338 @@
+"""Scores over the strength of the alignment."""
+
+from numbers import Integral
+
+import numpy as np
+from sklearn import config_context
+from sklearn.base import BaseEstimator, clone
+from sklearn.model_selection import check_cv, cross_validate
+from sklearn.utils.validation import check_is_fitted
+
+from .._clients import ClientGroups, clients_array, split_client_column
+from ..alignment import FederatedOTAligner
+from ..metrics import client_scores
+from ..model_selection import CellHoldoutKFold
+from ._drawing import CLIENT_COLOURS, OTHERS, axes_for, place_legend
+
+TAUS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+
+
+class TauPathDisplay:
+    """Score of each client, their mean and the worst, over ``tau``.
+
+    Use :meth:`from_estimator`, or :meth:`from_search` after a search. The default
+    ``tau`` of the aligner and the one that was chosen are marked.
+
+    Read more in the :doc:`User Guide </user_guide/inspection>`.
+
+    Parameters
+    ----------
+    taus : list of float
+        Strengths of the alignment, ascending.
+    scores : ndarray of shape (n_taus, n_clients)
+        Score of each client.
+    clients : ndarray of shape (n_clients,)
+        Client ids.
+    chosen_tau : float or None
+        The strength that was chosen, if one was.
+    metric : str, default="score"
+        Name of the score.
+
+    Attributes
+    ----------
+    mean : ndarray of shape (n_taus,)
+        Mean over clients.
+    worst : ndarray of shape (n_taus,)
+        Lowest score of a client.
+    ax_ : matplotlib Axes
+        The axes.
+    figure_ : matplotlib Figure
+        The figure.
+
+    See Also
+    --------
+    skslot.model_selection.FederatedGridSearchCV : Chooses ``tau``.
+
+    Examples
+    --------
+    >>> from skslot import FedCGSClassifier, FederatedOTAligner
+    >>> from skslot.datasets import load_digit_scanners
+    >>> from skslot.experiments import paper_split
+    >>> from skslot.inspection import TauPathDisplay
+    >>> data = load_digit_scanners()
+    >>> display = TauPathDisplay.from_estimator(
+    ...     FedCGSClassifier("within", aligner=FederatedOTAligner()),
+    ...     data.data,
+    ...     data.target,
+    ...     client_ids=data.client_ids,
+    ...     taus=[0, 0.4],
+    ...     cv=[paper_split(data.target, data.client_ids, 0.1, min_samples=20)],
+    ... )
+    >>> bool(display.mean[1] > display.mean[0])
+    True
+    """
+
+    def __init__(self, taus, scores, clients, chosen_tau, metric="score"):
+        self.taus = taus
+        self.scores = scores
+        self.clients = clients
+        self.chosen_tau = chosen_tau
+        self.metric = metric
+
+    @property
+    def mean(self):
+        """Mean over clients."""
+        return self.scores.mean(axis=1)
+
+    @property
+    def worst(self):
+        """Lowest score of a client."""
+        return self.scores.min(axis=1)
+
+    @classmethod
+    def from_estimator(
+        cls,
+        estimator,
+        X,
+        y,
+        *,
+        client_ids=None,
+        taus=TAUS,
+        cv=None,
+        metric="accuracy",
+        tau_param=None,
+        n_jobs=None,
+        ax=None,
+    ):
+        """Fit and score the estimator for each ``tau``, and draw the scores.
+
+        Parameters
+        ----------
+        estimator : estimator object
+            A Pipeline with a :class:`~skslot.FederatedOTAligner`, or a classifier with
+            an ``aligner``. Its own ``tau`` is marked as chosen if it is a number.
+        X : array-like of shape (n_samples, n_features)
+            Features.
+        y : array-like of shape (n_samples,)
+            Labels.
+        client_ids : array-like of shape (n_samples,), default=None
+            Client of each row, unless they are a column of X.
+        taus : array-like of float, default=(0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+            Strengths to try.
+        cv : int, cross-validation generator or iterable, default=None
+            Which rows to fit and to score on, such as ``[(train, test)]``; None is
+            ``CellHoldoutKFold()``, a number that with so many folds. A client's score
+            is the mean over the folds that test on its rows.
+        metric : str or callable, default="accuracy"
+            As in :func:`skslot.metrics.client_scores`.
+        tau_param : str, default=None
+            Name of the parameter; by default ``tau`` of the aligner, wherever it is.
+        n_jobs : int, default=None
+            Folds in parallel.
+        ax : matplotlib Axes, default=None
+            Where to draw; a new figure by default.
+
+        Returns
+        -------
+        display : TauPathDisplay
+            The scores, drawn.
+        """
+        column, ids = _ids(estimator, X, client_ids)
+        clients = ClientGroups.from_ids(ids, len(y)).clients
+        tau_param = tau_param or _tau_parameter(estimator)
+        chosen = estimator.get_params()[tau_param]
+        taus = sorted({float(tau) for tau in taus})
+        scorer = _EachClient(clients, metric, column)
+        folds = _folds(cv, column)
+        scores = []
+        for tau in taus:
+            candidate = clone(estimator).set_params(**{tau_param: tau})
+            with config_context(enable_metadata_routing=True):
+                results = cross_validate(
+                    candidate,
+                    X,
+                    y,
+                    cv=folds,
+                    scoring=scorer,
+                    params={} if column is not None else {"client_ids": ids},
+                    n_jobs=n_jobs,
+                    error_score="raise",
+                )
+            scores.append(scorer.mean_over_folds(results))
+        display = cls(
+            taus,
+            np.array(scores),
+            clients_array(clients),
+            None if isinstance(chosen, str) else float(chosen),
+            metric if isinstance(metric, str) else getattr(metric, "__name__", "score"),
+        )
+        return display.plot(ax=ax)
+
+    @classmethod
+    def from_search(cls, search, X, y, *, client_ids=None, metric="accuracy", ax=None):
+        """Score the estimator of a search on its folds, for each ``tau`` of its grid.
+
+        The search itself kept one score for all clients together. Other parameters are
+        the best that it found.
+
+        Parameters
+        ----------
+        search : FederatedGridSearchCV
+            A fitted search with ``tau`` in its grid.
+        X : array-like of shape (n_samples, n_features)
+            The features that it was fitted on.
+        y : array-like of shape (n_samples,)
+            Their labels.
+        client_ids : array-like of shape (n_samples,), default=None
+            Client of each row, unless they are a column of X.
+        metric : str or callable, default="accuracy"
+            As in :func:`skslot.metrics.client_scores`.
+        ax : matplotlib Axes, default=None
+            Where to draw; a new figure by default.
+
+        Returns
+        -------
+        display : TauPathDisplay
+            The scores, drawn.
+        """
+        check_is_fitted(search)
+        if search.best_tau_ is None:
+            raise ValueError("the search has no tau in its grid.")
+        name = _tau_parameter(search.estimator)
+        estimator = clone(search.estimator).set_params(**search.best_params_)
+        tried = (params.get(name) for params in search.cv_results_["params"])
+        return cls.from_estimator(
+            estimator.set_params(**{name: search.best_tau_}),
+            X,
+            y,
+            client_ids=client_ids,
+            taus=[tau for tau in tried if tau not in (None, "auto")],
+            cv=search.cv,
+            metric=metric,
+            ax=ax,
+        )
+
+    def plot(self, ax=None):
+        """Draw.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, default=None
+            Where to draw; a new figure by default.
+
+        Returns
+        -------
+        display : TauPathDisplay
+            This object.
+        """
+        figure, ((ax,),) = axes_for(ax, (1, 1), (6.4, 3.8))
+        few = len(self.clients) <= len(CLIENT_COLOURS)
+        for index, client in enumerate(self.clients):
+            ax.plot(
+                self.taus,
+                self.scores[:, index],
+                color=CLIENT_COLOURS[index] if few else OTHERS,
+                linewidth=1.2,
+                label=str(client) if few else None,
+            )
+        ax.plot(self.taus, self.mean, "k-o", linewidth=2.5, markersize=5, label="mean")
+        ax.plot(self.taus, self.worst, "k:", linewidth=2, label="worst")
+        self._mark(ax)
+        ax.set(xlabel="tau (strength of the alignment)", ylabel=self.metric)
+        ax.spines[["top", "right"]].set_visible(False)
+        place_legend(ax, "client" if few else f"{len(self.clients)} clients in grey")
+        self.figure_, self.ax_ = figure, ax
+        return self
+
+    def _mark(self, ax):
+        """The default tau and the chosen one, named above the axes."""
+        default = FederatedOTAligner().tau
+        marks = {default: f"default {default:g}"}
+        if self.chosen_tau is not None:
+            text = f"chosen {self.chosen_tau:.2g}"
+            is_default = self.chosen_tau == default
+            marks[self.chosen_tau] = "default and " * is_default + text
+        close = len(marks) == 2 and np.ptp(list(marks)) < 0.19
+        for height, (tau, text) in enumerate(marks.items()):
+            style = "-" if tau == self.chosen_tau else "--"
+            ax.axvline(tau, color="#909090", linestyle=style, linewidth=1, zorder=0)
+            ax.annotate(
+                text,
+                (tau, 1),
+                xycoords=("data", "axes fraction"),
+                xytext=(0, 4 + 13 * close * height),
+                textcoords="offset points",
+                ha="center",
+                fontsize="small",
+            )
+
+
+class _EachClient(BaseEstimator):
+    """Scorer that gives the score of each client, NaN for those without a row."""
+
+    __metadata_request__score = {"client_ids": True}
+
+    def __init__(self, clients, metric, client_column):
+        self.clients = clients
+        self.metric = metric
+        self.client_column = client_column
+
+    def __call__(self, estimator, X, y, client_ids=None):
+        return self.score(estimator, X, y, client_ids=client_ids)
+
+    def score(self, estimator, X, y, client_ids=None):
+        if self.client_column is None:
+            ids, predicted = client_ids, estimator.predict(X, client_ids=client_ids)
+        else:
+            ids = split_client_column(X, self.client_column)[1]
+            predicted = estimator.predict(X)
+        table = client_scores(y, predicted, ids, self.metric)
+        known = dict(zip(table.clients.tolist(), table.scores.tolist(), strict=True))
+        scores = (known.get(client, np.nan) for client in self.clients)
+        return {str(position): score for position, score in enumerate(scores)}
+
+    def mean_over_folds(self, results):
+        """Mean score of each client over the folds that have rows of it."""
+        folds = [results[f"test_{k}"] for k in range(len(self.clients))]
+        for client, scores in zip(self.clients, folds, strict=True):
+            if np.isnan(scores).all():
+                raise ValueError(
+                    f"no fold tests on rows of client {client!r}; give cv others."
+                )
+        return [np.nanmean(scores) for scores in folds]
+
+
+def _tau_parameter(estimator):
+    """Name of the strength among the parameters of an estimator."""
+    params = estimator.get_params().items()
+    aligners = [name for name, v in params if isinstance(v, FederatedOTAligner)]
+    if not aligners:
+        raise ValueError(
+            "estimator has no FederatedOTAligner among its parameters, so there is no "
+            "tau to vary; put one into the Pipeline, or name tau_param."
+        )
+    return f"{aligners[0]}__tau"
+
+
+def _folds(cv, column):
+    """Folds as FederatedGridSearchCV reads them, to be used more than once."""
+    if cv is None:
+        return CellHoldoutKFold(client_column=column)
+    if isinstance(cv, Integral):
+        return CellHoldoutKFold(cv, client_column=column)
+    return check_cv(cv)
+
+
+def _ids(estimator, X, client_ids):
+    """Column of X that holds the ids, or None, and the ids."""
+    if client_ids is not None:
+        return None, client_ids
+    params = estimator.get_params().items()
+    columns = (v for name, v in params if name.rpartition("__")[2] == "client_column")
+    column = next((column for column in columns if column is not None), None)
+    if column is None:
+        raise ValueError(
+            "client_ids is missing: pass one id per row, or keep them as a column of X "
+            "and set client_column in the estimator."
+        )
+    return column, split_client_column(X, column)[1]
