@@ -34,7 +34,7 @@ def test_the_pipeline_example_runs(capsys):
 def test_the_two_commands_are_there():
     assert code_blocks("bash") == [
         "pip install . && skslot demo\n",
-        'pip install ".[all,tests]" && pytest\n',
+        'pip install ".[all,tests]" && pytest -n auto\n',
     ]
 
 
