@@ -141,6 +141,36 @@ def print_tables(done):
         print(f"{rule:<{width}}{regret.mean():>6.2f} +/- {error:.2f}")
 
 
+def draw(done, path):
+    """Accuracy over tau for each label shift, and where the rules end up."""
+    import matplotlib.pyplot as plt
+
+    rules = {
+        "stratified CV": ("X", "#d55e00"),
+        "auto": ("^", "#009e73"),
+        "FederatedGridSearchCV": ("o", "#0072b2"),
+    }
+    alphas = sorted({r["alpha"] for r in done}, key=lambda a: -(a or np.inf))
+    figure, axes = plt.subplots(1, len(alphas), figsize=(11, 3), layout="constrained")
+    for alpha, ax in zip(alphas, axes, strict=True):
+        runs = [r for r in done if r["alpha"] == alpha]
+        curve = 100 * np.mean([r["accuracy"] for r in runs], axis=0)
+        ax.plot(TAUS, curve, color="0.6", label="fixed tau")
+        for rule, (marker, colour) in rules.items():
+            taus = [r["chosen"][rule] for r in runs]
+            if rule == "auto":
+                taus = [r["tau_auto"] for r in runs]
+            level = 100 * np.mean([r["by_rule"][rule] for r in runs])
+            ax.plot(np.mean(taus), level, marker, color=colour, label=rule, ms=8)
+        ax.set_title("no label shift" if alpha is None else f"alpha = {alpha:g}")
+        ax.set_xlabel("tau (mean of those chosen)")
+    axes[0].set_ylabel("test accuracy (%)")
+    figure.legend(
+        *axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4
+    )
+    figure.savefig(path, metadata={"Date": None})
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--features", required=True, metavar="FILE.npz")
@@ -151,9 +181,13 @@ def main():
     parser.add_argument("--partitions", type=int, default=5)
     parser.add_argument("--folds", type=int, default=10)
     parser.add_argument("--classifiers", nargs="*", default=list(CLASSIFIERS))
+    parser.add_argument("--figure", metavar="FILE", help="draw the results as well")
     arguments = parser.parse_args()
     set_config(enable_metadata_routing=True)
-    print_tables(run_all(arguments))
+    done = run_all(arguments)
+    print_tables(done)
+    if arguments.figure:
+        draw(done, arguments.figure)
 
 
 if __name__ == "__main__":
