@@ -1,10 +1,11 @@
 """What the commands of sites and of the server share."""
 
-import argparse
 import sys
 import warnings
 from contextlib import contextmanager
 from pathlib import Path
+
+from ._options import fraction_or
 
 DTYPES = ("float64", "float32", "float16")
 
@@ -86,7 +87,7 @@ def add_shrinkage(command):
     """The shrinkage of a client's covariance."""
     command.add_argument(
         "--shrinkage",
-        type=_shrinkage,
+        type=fraction_or("ledoit_wolf", "oas"),
         default="ledoit_wolf",
         metavar="S",
         help="weight of the identity in the covariance: ledoit_wolf, oas or a number "
@@ -155,18 +156,3 @@ def plain_warnings():
 def _show_warning(message, *_):
     text = " ".join(str(message).split())
     print(f"skslot: warning: {text}", file=sys.stderr)
-
-
-def _shrinkage(text):
-    """A number from 0 to 1, or the name of an estimator of one."""
-    if text in ("ledoit_wolf", "oas"):
-        return text
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value <= 1:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is neither ledoit_wolf, oas nor a number from 0 to 1"
-        )
-    return value

@@ -20,6 +20,25 @@ def natural_number(text):
     return int(text)
 
 
+def fraction_or(*names):
+    """Type of an argument: a number from 0 to 1, or one of some names."""
+
+    def convert(text):
+        if text in names:
+            return text
+        try:
+            value = float(text)
+        except ValueError:
+            value = -1.0
+        if not 0 <= value <= 1:
+            raise argparse.ArgumentTypeError(
+                f"{text!r} is neither a number from 0 to 1 nor {' nor '.join(names)}"
+            )
+        return value
+
+    return convert
+
+
 def show_progress(unit):
     """Callback ``(done, total)`` that counts on a terminal and is silent elsewhere.
 

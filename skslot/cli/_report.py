@@ -1,9 +1,9 @@
 """``skslot report``: a page on the clients of a features file."""
 
-import argparse
 from pathlib import Path
 
 from ._files import atomic_output, refuse_overwrite
+from ._options import fraction_or
 
 
 def add_commands(commands):
@@ -34,7 +34,7 @@ def add_commands(commands):
     )
     report.add_argument(
         "--tau",
-        type=_tau,
+        type=fraction_or("auto"),
         help="strength of the alignment, from 0 to 1, or auto for the closed form "
         "(default: search for the best, which takes longer)",
     )
@@ -62,18 +62,3 @@ def _report(arguments):
     with atomic_output(arguments.output) as file:
         file.write(page.encode())
     print(f"wrote {arguments.output}; open it in a browser")
-
-
-def _tau(text):
-    """A number from 0 to 1, or "auto"."""
-    if text == "auto":
-        return text
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value <= 1:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is neither a number from 0 to 1 nor auto"
-        )
-    return value

@@ -17,8 +17,7 @@ from ._exchange import (
     plain_warnings,
 )
 from ._files import refuse_overwrite
-from ._options import show_progress
-from ._report import _tau
+from ._options import fraction_or, show_progress
 
 
 def add_commands(commands):
@@ -48,7 +47,7 @@ def add_commands(commands):
     )
     aggregate.add_argument(
         "--tau",
-        type=_tau,
+        type=fraction_or("auto"),
         help="strength of the alignment, from 0 to 1, or auto for the closed form, "
         "which needs labels (default: 0.4)",
     )

@@ -20,8 +20,7 @@ from ._exchange import (
     read_table,
 )
 from ._files import atomic_output, refuse_overwrite, write_npz_atomically
-from ._options import positive_int
-from ._report import _tau
+from ._options import fraction_or, positive_int
 
 
 def add_commands(commands):
@@ -108,7 +107,7 @@ def _add_align(commands):
     )
     align.add_argument(
         "--tau",
-        type=_tau,
+        type=fraction_or("auto"),
         help="strength of the alignment, from 0 to 1 (default: as the reference says, "
         "else 0.4)",
     )
