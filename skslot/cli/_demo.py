@@ -1,6 +1,11 @@
 """``skslot demo``: what alignment does, on embedded data."""
 
+from pathlib import Path
+
+from ._files import atomic_output, refuse_overwrite
 from ._options import positive_int, show_progress
+
+PICTURE = Path("skslot-demo.png")
 
 
 def add_commands(commands):
@@ -9,15 +14,23 @@ def add_commands(commands):
         "demo",
         help="show what alignment does, on embedded data",
         description="Show what alignment does, on embedded data: no download, no "
-        "extra package, a few seconds.",
+        "extra package, less than a minute.",
         epilog="example: skslot demo --partitions 3",
     )
     demo.add_argument(
         "--partitions",
         type=positive_int,
-        default=10,
+        default=5,
         metavar="N",
-        help="label-skewed partitions to average over (default: 10)",
+        help="label-skewed partitions to average over (default: %(default)s)",
+    )
+    demo.add_argument(
+        "--picture",
+        type=Path,
+        default=PICTURE,
+        metavar="FILE.png",
+        help="where to draw the features, if matplotlib is installed; a file that "
+        "exists is kept (default: %(default)s)",
     )
     demo.set_defaults(run=_demo)
 
@@ -25,4 +38,23 @@ def add_commands(commands):
 def _demo(arguments):
     from ..experiments import run_demo  # scikit-learn takes a second: not for --help
 
-    print(run_demo(arguments.partitions, progress=show_progress("partition")))
+    refuse_overwrite(arguments.picture, force=True)  # can it be written at all?
+    result = run_demo(arguments.partitions, progress=show_progress("step"))
+    print(f"{result}\n\n{_save_picture(result, arguments.picture)}")
+
+
+def _save_picture(result, path):
+    """Draw, unless that cannot be done; a sentence that says what became of it."""
+    if path.exists():
+        return f"No picture: {path} exists already; name another file with --picture."
+    try:
+        figure = result.plot().figure_
+    except ImportError:
+        return 'No picture: it needs matplotlib, pip install "skslot[plot]".'
+    with atomic_output(path) as file:
+        figure.savefig(file, format=path.suffix[1:] or "png", dpi=150)
+    return (
+        f"Picture: {path}, the training features in two dimensions. From left to right "
+        "sites come\ntogether (top); at tau=1 digits do so too (bottom), which is too "
+        "much."
+    )

@@ -1,18 +1,19 @@
 """The tour on embedded data that ``skslot demo`` prints."""
 
 from dataclasses import dataclass
+from importlib.util import find_spec
 from textwrap import fill
 
 import numpy as np
+from sklearn import config_context
 
 from ..alignment import FederatedOTAligner
-from ..classifiers import Communication, FedCGSClassifier
-from ..datasets import load_digit_scanners
-from ..model_selection import ClassTable, class_table
-from ._protocol import paper_split
+from ..classifiers import FedAvgClassifier, FedCGSClassifier, FedPFTClassifier
+from ..model_selection import ClassTable, FederatedGridSearchCV, class_table
+from ._features import FeatureSet
 
 ALPHA = 0.1
-MIN_SAMPLES = 20
+TAU = FederatedOTAligner().tau
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,15 +23,17 @@ class DemoResult:
     Parameters
     ----------
     clients : list of str
-        The devices.
-    taus : tuple of float
-        Strengths that were tried.
-    accuracy : ndarray of shape (n_partitions, n_clients, n_taus)
-        Test accuracy.
+        The sites.
+    methods : list of str
+        The classifiers; FedAvg is among them where torch is installed.
+    accuracy : ndarray of shape (n_partitions, n_methods, 2, n_clients)
+        Test accuracy without alignment and with the default ``tau``.
+    sent : ndarray of shape (n_partitions, n_methods, 2, n_clients)
+        Bytes from the site to the server.
     example : ClassTable
         Training rows of the first partition.
-    communication : Communication
-        Bytes that one client sent and received.
+    search : FederatedGridSearchCV
+        Search for ``tau`` on these rows.
 
     See Also
     --------
@@ -40,84 +43,121 @@ class DemoResult:
     --------
     >>> from skslot.experiments import run_demo
     >>> result = run_demo(n_partitions=1, taus=(0.0, 0.4))
-    >>> result.accuracy.shape
-    (1, 4, 2)
+    >>> result.clients
+    ['fax', 'flatbed', 'microfilm', 'phone']
+    >>> result.search.best_tau_
+    0.4
     """
 
     clients: list
-    taus: tuple
+    methods: list
     accuracy: np.ndarray
+    sent: np.ndarray
     example: ClassTable
-    communication: Communication
+    search: FederatedGridSearchCV
 
     def __str__(self):
-        percent = 100 * self.accuracy
-        by_client = percent.mean(axis=0)
-        mean = percent.mean(axis=1)
-        error = mean.std(axis=0, ddof=1) / np.sqrt(len(mean)) if len(mean) > 1 else None
-        lines = [
-            "Handwritten digits at four sites with different scanners. Labels are "
-            "skewed too:",
-            "training rows of each digit at each site, in the first of "
-            f"{len(percent)} partitions ('.' = none):",
-            "",
-            str(self.example),
-            "",
-            "Test accuracy (%) at each site, where all digits occur equally often, of "
-            "one",
-            "FedCGS classifier made from one message per site, aligned with strength "
-            "tau:",
-            "",
-            f"{'site':<12}" + "".join(f"{f'tau={tau:g}':>9}" for tau in self.taus),
+        return "\n".join(
+            [
+                "Handwritten digits at four sites with different scanners. Labels are "
+                "skewed too:",
+                "training rows of each digit at each site, in the first of "
+                f"{len(self.accuracy)} partitions ('.' = none):",
+                "",
+                str(self.example),
+                "",
+                "Test accuracy (%) at each site, where all digits occur equally often, "
+                "without",
+                f"alignment (tau=0) and with it (tau={TAU:g}, the default), and what a "
+                "site sent:",
+                "",
+                *self._accuracy_table(),
+                "",
+                "How to choose tau: FederatedGridSearchCV scores it on training rows, "
+                "here those of",
+                "the first partition with FedCGS, and holds out digits that a site has "
+                "as well:",
+                "",
+                *self._search_table(),
+                "",
+                fill(self._meaning(), width=88),
+            ]
+        )
+
+    def plot(self):
+        """Draw the training features of the first partition, before and after.
+
+        Returns
+        -------
+        display : AlignmentDisplay
+            The features in two dimensions, coloured by site and by digit.
+        """
+        from ..inspection import AlignmentDisplay
+
+        data = FeatureSet.embedded()
+        rows, _ = data.partition(ALPHA, 0)
+        X, y, ids = data.X[rows], data.y[rows], data.client_ids[rows]
+        aligner = FederatedOTAligner().fit(X, client_ids=ids)
+        return AlignmentDisplay.from_estimator(aligner, X, y, ids)
+
+    def _accuracy_table(self):
+        columns = [*self.clients, "mean", "s.e.", "kB sent"]
+        lines = [" " * 18 + "".join(f"{name:>10}" for name in columns)]
+        percent, kilobytes = 100 * self.accuracy, self.sent / 1000
+        for row, method in enumerate(self.methods):
+            for column, tau in enumerate((0.0, TAU)):
+                by_client = percent[:, row, column]
+                numbers = [*by_client.mean(axis=0), by_client.mean()]
+                text = "".join(f"{number:>10.1f}" for number in numbers)
+                text += _standard_error(by_client.mean(axis=1))
+                text += f"{kilobytes[:, row, column].mean():>10.1f}"
+                lines.append(f"{method:<10}{f'tau={tau:g}':<8}{text}")
+        if "O-FedAvg" not in self.methods:
+            lines += ["", 'FedAvg is left out: it needs pip install "skslot[torch]".']
+        return lines
+
+    def _search_table(self):
+        results = self.search.cv_results_
+        taus = [params["aligner__tau"] for params in results["params"]]
+        scores = results["mean_test_score"]
+        return [
+            "tau       " + "".join(f"{tau:>8g}" for tau in taus),
+            "score     "
+            + "".join(f"{score:>8.3f}" for score in scores)
+            + f"   chosen: {self.search.best_tau_:g}",
         ]
-        for client, row in zip(self.clients, by_client, strict=True):
-            lines.append(f"{client:<12}" + "".join(f"{value:>9.1f}" for value in row))
-        lines.append(
-            f"{'mean':<12}" + "".join(f"{v:>9.1f}" for v in by_client.mean(axis=0))
+
+    def _meaning(self):
+        percent = 100 * self.accuracy.mean(axis=0)
+        gains = percent[:, 1] - percent[:, 0]
+        by_method = ", ".join(
+            f"{gain:+.1f} with {method}"
+            for method, gain in zip(self.methods, gains.mean(axis=1), strict=True)
         )
-        if error is not None:
-            lines.append(f"{'+/- s.e.':<12}" + "".join(f"{v:>9.1f}" for v in error))
-        lines += ["", self._meaning(by_client.mean(axis=0))]
-        return "\n".join(lines)
-
-    def _meaning(self, mean):
-        accuracy = dict(zip(self.taus, mean, strict=True))
-        default = FederatedOTAligner().tau
-        text = ""
-        if 0.0 in accuracy:
-            text += (
-                f"Without alignment {accuracy[0.0]:.1f} % of digits are recognised. "
-            )
-        if default in accuracy:
-            text += (
-                f"At the default tau={default:g} it is {accuracy[default]:.1f} %: a "
-                "digit that a site never had in training is now recognised there, "
-                "because the features of all sites were moved towards a common "
-                "reference. "
-            )
-        if 1.0 in accuracy:
-            text += (
-                f"At tau=1 it is {accuracy[1.0]:.1f} %: full alignment also removes "
-                "differences that come from the labels. "
-            )
-        text += (
-            f"Each site sent one message of {self.communication.up / 1000:.1f} kB and "
-            "no image."
+        site = gains.mean(axis=0).argmax()
+        before, after = percent[0, :, site]
+        return (
+            f"What to see: alignment changes the mean accuracy by {by_method}, in "
+            f"points, and most at {self.clients[site]} ({self.methods[0]}: "
+            f"{before:.1f} to {after:.1f} %). Test rows have digits that a site never "
+            "had in training; it knows them from other sites, whose features look like "
+            "its own once all are moved towards a common reference. No image left a "
+            "site. With FedCGS and FedPFT one message from each serves alignment and "
+            "classifier."
         )
-        return fill(text, width=88)
 
 
-def run_demo(n_partitions=10, taus=(0.0, 0.2, 0.4, 0.6, 0.8, 1.0), progress=None):
+def run_demo(n_partitions=5, taus=(0.0, 0.2, 0.4, 0.6, 0.8, 1.0), progress=None):
     """Show what alignment does on the embedded data set.
 
     Parameters
     ----------
-    n_partitions : int, default=10
+    n_partitions : int, default=5
         How many label-skewed partitions to average over.
     taus : tuple of float, default=(0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
-        Alignment strengths to compare, from the weakest to the strongest.
+        Alignment strengths to search, on the first partition.
     progress : callable, default=None
-        Called with (partitions done, partitions in all).
+        Called with (steps done, steps in all); a step is the search or a partition.
 
     Returns
     -------
@@ -126,49 +166,77 @@ def run_demo(n_partitions=10, taus=(0.0, 0.2, 0.4, 0.6, 0.8, 1.0), progress=None
 
     See Also
     --------
+    run_experiment : The paper's experiments, on these data or your own.
     skslot.datasets.load_digit_scanners : The data.
 
     Examples
     --------
     >>> from skslot.experiments import run_demo
     >>> result = run_demo(n_partitions=2, taus=(0.0, 0.4))
-    >>> plain, aligned = result.accuracy.mean(axis=(0, 1))
+    >>> plain, aligned = result.accuracy.mean(axis=(0, 1, 3))
     >>> bool(aligned > plain)
     True
     """
-    data = load_digit_scanners()
-    accuracy, example = [], None
-    for seed in range(n_partitions):
-        train, test = paper_split(
-            data.target,
-            data.client_ids,
-            ALPHA,
-            test_size=0.5,
-            min_samples=MIN_SAMPLES,
-            random_state=seed,
-        )
-        if example is None:
-            example = class_table(data.target[train], data.client_ids[train])
-        classifiers = [_fit(data, train, tau) for tau in taus]
-        columns = [_accuracy_by_client(c, data, test) for c in classifiers]
-        accuracy.append(np.column_stack(columns))
+    data = FeatureSet.embedded()
+    train, _ = data.partition(ALPHA, 0)
+    example = class_table(data.y[train], data.client_ids[train])
+    search = _search(data, train, taus)
+    measured = []
+    for number in range(n_partitions):
         if progress is not None:
-            progress(seed + 1, n_partitions)
-    clients = example.clients.tolist()
-    communication = classifiers[0].communication_[clients[0]]
-    return DemoResult(clients, tuple(taus), np.array(accuracy), example, communication)
+            progress(number + 1, n_partitions + 1)
+        train, test = data.partition(ALPHA, number)
+        measured.append(
+            [
+                [_run(classifier, tau, data, train, test) for tau in (0.0, TAU)]
+                for classifier in _methods().values()
+            ]
+        )
+    if progress is not None:
+        progress(n_partitions + 1, n_partitions + 1)
+    accuracy, sent = np.moveaxis(np.array(measured), 3, 0)
+    return DemoResult(data.clients, [*_methods()], accuracy, sent, example, search)
 
 
-def _fit(data, train, tau):
-    classifier = FedCGSClassifier(
-        "within", aligner=FederatedOTAligner(tau=tau), wire_dtype="float32"
+def _methods():
+    methods = {
+        "FedCGS": FedCGSClassifier(wire_dtype="float32"),
+        "FedPFT": FedPFTClassifier(random_state=0),
+    }
+    if find_spec("torch") and find_spec("skorch"):
+        methods["O-FedAvg"] = FedAvgClassifier(random_state=0)
+    return methods
+
+
+def _search(data, train, taus):
+    search = FederatedGridSearchCV(
+        FedCGSClassifier(aligner=FederatedOTAligner()), {"aligner__tau": list(taus)}
     )
-    return classifier.fit(
-        data.data[train], data.target[train], client_ids=data.client_ids[train]
-    )
+    with config_context(enable_metadata_routing=True):
+        return search.fit(
+            data.X[train], data.y[train], client_ids=data.client_ids[train]
+        )
 
 
-def _accuracy_by_client(classifier, data, test):
-    y, ids = data.target[test], data.client_ids[test]
-    right = classifier.predict(data.data[test], client_ids=ids) == y
-    return [right[ids == client].mean() for client in np.unique(ids)]
+def _run(classifier, tau, data, train, test):
+    """Accuracy at each client, and the bytes that it sent."""
+    X, y, ids = data.X, data.y, data.client_ids
+    statistics = np.zeros(len(data.clients))
+    if tau and "aligner" in classifier.get_params():
+        classifier.set_params(aligner=FederatedOTAligner(tau))
+    elif tau:  # the statistics are a message of their own
+        aligner = FederatedOTAligner(tau).fit(X[train], client_ids=ids[train])
+        X = aligner.transform(X, client_ids=ids)
+        statistics += [message.nbytes for message in aligner.statistics_]
+    classifier.fit(X[train], y[train], client_ids=ids[train])
+    right = classifier.predict(X[test], client_ids=ids[test]) == y[test]
+    accuracy = [right[ids[test] == client].mean() for client in data.clients]
+    sent = [classifier.communication_[client].up for client in data.clients]
+    return accuracy, statistics + sent
+
+
+def _standard_error(values):
+    """Ten characters for the standard error of a mean; a dash for that of one value."""
+    if len(values) == 1:
+        return f"{'-':>10}"
+    return f"{values.std(ddof=1) / np.sqrt(len(values)):>10.1f}"
