@@ -123,7 +123,7 @@ def _encode(arguments):
     except KeyboardInterrupt:
         print("what was encoded is kept; the same command goes on", file=sys.stderr)
         raise
-    except RuntimeError as error:  # of torch: no such device, not enough memory
+    except RuntimeError as error:  # of torch: not enough memory
         raise ValueError(
             f"{error} (Another --device or a smaller --batch-size may help.)"
         ) from error

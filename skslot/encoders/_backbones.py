@@ -122,7 +122,13 @@ def _from_module(module, preprocess, device):
 def pick_device(device):
     """The torch device; "auto" is the fastest that is there."""
     if device != "auto":
-        return torch.device(device)
+        try:
+            return torch.empty(0, device=device).device
+        except Exception as error:
+            raise ValueError(
+                f'device={device!r} cannot be used here. Pass "auto", or a device of '
+                'torch that this computer has, such as "cpu", "cuda:0" or "mps".'
+            ) from error
     if torch.cuda.is_available():
         return torch.device("cuda")
     return torch.device("mps" if torch.backends.mps.is_available() else "cpu")

@@ -12,6 +12,8 @@ import numpy as np
 KEYS_PER_QUERY = 500  # SQLite takes 999 in its oldest builds
 # The queries are fixed, so a general error means that the schema is not ours.
 DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR}
+# What SQLite says of files and folders that it may only read.
+REFUSED = {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY}
 TABLE = "CREATE TABLE IF NOT EXISTS features (image BLOB PRIMARY KEY, row BLOB)"
 
 # Of this process, by file: clones of an encoder share them.
@@ -111,23 +113,44 @@ class FeatureCache:
     def _run(self, action, *args):
         """Do something with the file; if it is damaged, with a new one."""
         try:
+            try:
+                return action(self._open(), *args)
+            except (sqlite3.Error, UnicodeDecodeError) as error:
+                if not _is_damage(error):
+                    raise
+                self._put_aside(error)
             return action(self._open(), *args)
-        except (sqlite3.Error, UnicodeDecodeError) as error:
-            if not _is_damage(error):
-                error.add_note(f"The feature cache is {self.path}.")
-                raise
-            self._put_aside(error)
-        return action(self._open(), *args)
+        except (sqlite3.Error, OSError) as error:
+            raise OSError(
+                f"the feature cache {self.path} cannot be used ({error}). Set "
+                "cache_dir to a folder on a local disk that you may write to and that "
+                "has space, or to None."
+            ) from error
 
     def _open(self):
         if self._connection is None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._connection = sqlite3.connect(self.path, timeout=60)
-            self._inode = self.path.stat().st_ino
-            self._connection.execute("PRAGMA journal_mode=WAL")
-            self._connection.execute("PRAGMA synchronous=NORMAL")
-            self._connection.execute(TABLE)
+            try:
+                self._open_for_writing()
+            except sqlite3.Error as error:
+                if _code(error) not in REFUSED or not self.path.is_file():
+                    raise
+                self._open_for_reading()
         return self._connection
+
+    def _open_for_writing(self):
+        self._connection = sqlite3.connect(self.path, timeout=60)
+        self._inode = self.path.stat().st_ino
+        self._connection.execute("PRAGMA journal_mode=WAL")
+        self._connection.execute("PRAGMA synchronous=NORMAL")
+        self._connection.execute(TABLE)
+
+    def _open_for_reading(self):
+        """Open a finished cache in a folder where SQLite cannot put its own files."""
+        self._close()
+        uri = f"{self.path.as_uri()}?mode=ro&immutable=1"
+        self._connection = sqlite3.connect(uri, uri=True)
+        self._inode = self.path.stat().st_ino
 
     def _close(self):
         if self._connection is not None:
@@ -157,7 +180,11 @@ def _is_damage(error):
     # The message of SQLite may quote text that is damaged itself.
     if isinstance(error, UnicodeDecodeError):
         return True
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF in DAMAGED
+    return _code(error) in DAMAGED
+
+
+def _code(error):
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 
 def _select(connection, keys):

@@ -185,6 +185,8 @@ class FrozenEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         ------
         ImageReadError
             If images are missing, empty or broken; it names all of them.
+        OSError
+            If the cache cannot be read, or cannot be written when it must be.
         """
         self._validate_params()
         _, images, loop = torch_side()

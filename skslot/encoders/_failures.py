@@ -43,7 +43,8 @@ class ImageReadError(ValueError):
         self.advice = advice
 
     def __str__(self):
-        lines = [f"{len(self.failures)} of {self.n_images} images cannot be read:"]
+        noun = "image" if self.n_images == 1 else "images"
+        lines = [f"{len(self.failures)} of {self.n_images} {noun} cannot be read:"]
         lines += [
             f"  row {row}: {name}: {reason}"
             for row, name, reason in self.failures[:N_SHOWN]

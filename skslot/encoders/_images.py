@@ -6,6 +6,11 @@ import os
 import numpy as np
 from PIL import Image, ImageOps
 
+# Formats whose 16-bit images Pillow opens in its 32-bit mode "I".
+SIXTEEN_BIT_FORMATS = {"PNG", "PPM"}
+PEAK = "skslot_peak"  # entry of Image.info: largest value before scaling 16 bits to 8
+NOT_AN_IMAGE = "neither a path, nor a PIL image, nor an array of numbers"
+
 # ------------------------------------------------------------------ X to items
 
 
@@ -136,7 +141,7 @@ def content_digest(item):
     if isinstance(item, Image.Image):
         item = np.asarray(to_rgb(item))
     if not isinstance(item, np.ndarray):
-        raise TypeError(f"not an image: {describe(item)}")
+        raise TypeError(NOT_AN_IMAGE)
     head = f"{item.dtype.str} {item.shape} "
     return hashlib.sha256(head.encode() + np.ascontiguousarray(item).data).digest()
 
@@ -149,35 +154,54 @@ def read_image(item):
     if isinstance(item, Image.Image):
         return to_rgb(item)
     if isinstance(item, np.ndarray):
-        return Image.fromarray(_as_uint8(_with_channels(item)))
-    raise TypeError(f"not an image: {describe(item)}")
+        return _from_array(item)
+    raise TypeError(NOT_AN_IMAGE)
 
 
-def read_pixels(item):
+def read_floats(item):
+    """An array of floats as it is, with three channels; others as RGB image."""
+    if not (isinstance(item, np.ndarray) and item.dtype.kind == "f"):
+        return read_image(item)
+    if not np.isfinite(item).all():
+        raise ValueError("X has NaN or infinity among the pixels of this image")
+    return _with_channels(item)
+
+
+def as_pixels(image):
     """Float32 pixels of shape (3, h, w), for models without preprocessing.
 
     Integers become fractions of their largest value; floats stay what they are.
     """
-    if isinstance(item, np.ndarray) and item.dtype.kind == "f":
-        pixels = _with_channels(item).astype(np.float32)
-    else:
-        pixels = np.asarray(read_image(item)).astype(np.float32) / 255
+    pixels = np.asarray(image).astype(np.float32)
+    if isinstance(image, Image.Image):
+        pixels /= 255
     return np.ascontiguousarray(pixels.transpose(2, 0, 1))
 
 
 def to_rgb(image):
     """RGB as ``Image.convert`` makes it, but for modes that it would clip."""
+    file_format = image.format
     image = ImageOps.exif_transpose(image)
-    if image.mode.startswith("I"):  # 16 bits, whatever the file calls them
-        values = np.asarray(image).astype(np.int64)
-        if values.min() < 0 or values.max() > 65535:
-            raise ValueError("integer pixels must lie between 0 and 65535")
-        image = Image.fromarray((values // 257).astype(np.uint8))
-    elif image.mode == "F":
-        return Image.fromarray(_as_uint8(_with_channels(np.asarray(image))))
-    elif image.mode == "P" and "transparency" in image.info:
+    if image.mode == "I" and file_format not in SIXTEEN_BIT_FORMATS:
+        return _from_array(np.asarray(image))
+    if image.mode.startswith("I"):
+        return _from_array(np.asarray(image).astype(np.uint16))
+    if image.mode == "F":
+        return _from_array(np.asarray(image))
+    if image.mode == "P" and "transparency" in image.info:
         image = image.convert("RGBA")
     return image.convert("RGB")
+
+
+def _from_array(array):
+    image = Image.fromarray(_as_uint8(_with_channels(array)))
+    if _has_sixteen_bits(array):
+        image.info[PEAK] = int(array.max())
+    return image
+
+
+def _has_sixteen_bits(array):
+    return array.dtype.kind == "u" and array.dtype.itemsize == 2
 
 
 def _with_channels(array):
@@ -194,10 +218,12 @@ def _with_channels(array):
 def _as_uint8(array):
     if array.dtype == np.uint8:
         return np.ascontiguousarray(array)
-    if array.dtype == np.uint16:
+    if _has_sixteen_bits(array):
         return (array // 257).astype(np.uint8)
     if array.dtype.kind == "b":
         return array.astype(np.uint8) * 255
+    if array.dtype.kind not in "iuf":
+        raise ValueError(f"pixels must be integers or floats, got {array.dtype}")
     low, high = array.min(), array.max()
     if array.dtype.kind == "f":
         if not (low >= 0 and high <= 1):  # also true for NaN
@@ -206,7 +232,7 @@ def _as_uint8(array):
                 "rescale X, or pass it as uint8"
             )
         return np.rint(array * 255).astype(np.uint8)
-    if array.dtype.kind not in "iu" or low < 0 or high > 255:
+    if low < 0 or high > 255:
         raise ValueError(
             "integer pixels must lie between 0 and 255 (uint16: 65535), got "
             f"{array.dtype} from {low} to {high}"

@@ -1,5 +1,6 @@
 """Images through the model, a batch at a time."""
 
+import warnings
 from contextlib import nullcontext
 
 import numpy as np
@@ -9,17 +10,25 @@ from torch.utils.data import DataLoader, Dataset
 from ._backbones import as_tensor, evaluating, sample_image
 from ._failures import ImageReadError
 from ._images import (
+    PEAK,
+    as_pixels,
     content_digest,
     describe,
     obvious_problem,
+    read_floats,
     read_image,
-    read_pixels,
     reason,
 )
 
+# The largest value of 12-bit cameras and scanners, and one more.
+DARK = 4096
+
 
 class _Inputs(Dataset):
-    """What goes into the model, or why it cannot, for some of the items."""
+    """What goes into the model, or why it cannot, for some of the items.
+
+    Of images with 16 bits also their largest value.
+    """
 
     def __init__(self, items, rows, preprocess):
         self.items = items
@@ -33,21 +42,23 @@ class _Inputs(Dataset):
         row = int(self.rows[position])
         item = self.items[row]
         try:
-            image = read_pixels(item) if self.preprocess is None else read_image(item)
+            image = read_floats(item) if self.preprocess is None else read_image(item)
         except Exception as error:
-            return row, None, (row, describe(item), reason(error))
+            return row, None, None, (row, describe(item), reason(error))
+        peak = image.info.pop(PEAK, None) if hasattr(image, "info") else None
         if self.preprocess is None:
-            return row, torch.from_numpy(image), None
+            return row, torch.from_numpy(as_pixels(image)), peak, None
         try:
-            return row, as_tensor(self.preprocess(image)), None
+            return row, as_tensor(self.preprocess(image)), peak, None
         except Exception as error:
             error.add_note(f"Raised by preprocess on row {row}: {describe(item)}")
             raise
 
 
 def _collate(samples):
-    good = [(row, tensor) for row, tensor, _ in samples if tensor is not None]
-    failures = [failure for _, _, failure in samples if failure is not None]
+    good = [(row, tensor) for row, tensor, *_ in samples if tensor is not None]
+    peaks = [peak for _, _, peak, _ in samples if peak is not None]
+    failures = [failure for *_, failure in samples if failure is not None]
     shapes = {tuple(tensor.shape) for _, tensor in good}
     if len(shapes) > 1:
         raise ValueError(
@@ -56,7 +67,7 @@ def _collate(samples):
             "brings all images to one size."
         )
     batch = torch.stack([tensor for _, tensor in good]) if good else None
-    return [row for row, _ in good], batch, failures
+    return [row for row, _ in good], batch, peaks, failures
 
 
 def encode(items, backbone, **options):
@@ -110,7 +121,7 @@ def _encode_rows(
 
     ``keep(rows, features)`` is called for each batch.
     """
-    features, failures = None, []
+    features, peaks, failures = None, [], []
     positions = {int(row): position for position, row in enumerate(rows)}
     loader = DataLoader(
         _Inputs(items, rows, backbone.preprocess),
@@ -121,7 +132,8 @@ def _encode_rows(
         generator=torch.Generator(),  # or it would draw from the global one
     )
     with evaluating(backbone.network.module), _progress_bar(progress, len(rows)) as bar:
-        for done, batch, bad in loader:
+        for done, batch, high, bad in loader:
+            peaks += high
             failures += bad
             if done:
                 part = _forward(backbone, batch, dtype)
@@ -132,7 +144,19 @@ def _encode_rows(
                     features = np.zeros((len(rows), part.shape[1]), np.float32)
                 features[[positions[row] for row in done]] = part
             bar.update(len(done) + len(bad))
+    _warn_if_dark(peaks)
     return features, failures
+
+
+def _warn_if_dark(peaks):
+    """Tell of values with 8 or 12 bits in images with 16."""
+    if 0 < max(peaks, default=0) < DARK:
+        warnings.warn(
+            "16-bit pixels are divided by 65535; those of X reach only "
+            f"{max(peaks)}, so the images are nearly black. Scale them first, or pass "
+            "values up to 255 as uint8.",
+            stacklevel=6,  # the caller of transform, which scikit-learn wraps
+        )
 
 
 def n_features_out(backbone, image_shape, dtype):
@@ -145,7 +169,7 @@ def n_features_out(backbone, image_shape, dtype):
         )
     image = sample_image(width, height)
     if backbone.preprocess is None:
-        batch = torch.from_numpy(read_pixels(image))[None]
+        batch = torch.from_numpy(as_pixels(image))[None]
     else:
         batch = as_tensor(backbone.preprocess(image))[None]
     with evaluating(backbone.network.module):
@@ -194,15 +218,16 @@ def _forward(backbone, batch, dtype):
 def _check_features(features, rows, items, dtype):
     if len(features) != len(rows):
         raise ValueError(
-            f"the model returned {len(features)} vectors for {len(rows)} images."
+            f"the model must return one vector per image, but returned "
+            f"{len(features)} for a batch of {len(rows)}."
         )
     bad = np.flatnonzero(~np.isfinite(features).all(axis=1))
     if len(bad):
         row = rows[bad[0]]
         advice = "" if dtype == "float32" else ' Use dtype="float32".'
         raise ValueError(
-            f"the model returned NaN or infinity for {len(bad)} images of a batch, "
-            f"first for row {row} ({describe(items[row])}).{advice}"
+            f"the model returned NaN or infinity for {len(bad)} of {len(rows)} images "
+            f"in a batch, first for row {row} ({describe(items[row])}).{advice}"
         )
 
 

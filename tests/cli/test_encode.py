@@ -220,7 +220,7 @@ def test_broken_images_are_named_on_one_line(folder, encode, tmp_path, capsys):
         (".", ["-o", "nowhere/features.npz"], "the folder nowhere for features.npz"),
         (".", ["--layout", "domainnet"], "lacks clipart_train.txt"),
         (".", ["--pretrained", "nowhere.safetensors"], "nowhere.safetensors"),
-        (".", ["--device", "abacus"], "abacus (Another --device"),
+        (".", ["--device", "abacus"], "device='abacus' cannot be used here"),
     ],
 )
 def test_errors_are_one_line(

@@ -1,10 +1,13 @@
 """The feature cache: what it keeps, counts, survives and refuses."""
 
+import os
 import signal
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -162,14 +165,29 @@ def test_damaged_row_is_encoded_again(encoder, colours, paths):
     assert colours.n_seen == 14
 
 
-def test_other_errors_of_sqlite_are_not_taken_for_damage(encoder, paths):
+def test_folder_in_place_of_the_file(encoder, paths):
     encoder.transform(paths)
     path = encoder.cache_info().path
     path.unlink()
     path.mkdir()
-    with pytest.raises(sqlite3.OperationalError) as caught:
+    with pytest.raises(OSError, match=f"{path} cannot be used .* Set cache_dir"):
         encoder.transform(paths)
-    assert str(path) in caught.value.__notes__[0]
+    assert path.is_dir()
+
+
+def test_file_in_place_of_the_folder(encoder, paths, tmp_path):
+    (tmp_path / "cache").touch()
+    with pytest.raises(OSError, match=r"cannot be used .* Set cache_dir"):
+        encoder.transform(paths)
+
+
+def test_full_disk(tmp_path):
+    with FeatureCache(tmp_path, "a") as cache:
+        cache.put([b"k"], np.ones((1, 3)))
+        cache._open().execute("PRAGMA max_page_count=3")
+        with pytest.raises(OSError, match=r"is full\). Set cache_dir .* has space"):
+            cache.put([b"l"], np.ones((1, 10_000)))
+        assert list(cache.get([b"k", b"l"])) == [b"k"]
 
 
 def test_file_that_another_process_has_renewed_is_left_alone(tmp_path):
@@ -180,6 +198,52 @@ def test_file_that_another_process_has_renewed_is_left_alone(tmp_path):
             other.put([b"k"], np.zeros((1, 3)))
         cache._put_aside(sqlite3.DatabaseError("malformed"))
         assert np.array_equal(cache.get([b"k"])[b"k"], np.zeros(3))
+
+
+# ------------------------------------------------------------------ permissions
+
+
+@pytest.fixture
+def as_visitor():
+    """A folder, and a function that takes the right to write to it away."""
+    if not hasattr(os, "geteuid"):
+        pytest.skip("permissions work otherwise here")
+    user = os.geteuid()
+    with tempfile.TemporaryDirectory() as name:
+
+        def enter():
+            os.chmod(name, 0o555)
+            if user == 0:  # who may write everywhere
+                os.seteuid(65534)
+
+        yield Path(name), enter
+        os.seteuid(user)
+        os.chmod(name, 0o755)
+
+
+@pytest.mark.parametrize("below", [".", "new/folder"])
+def test_folder_without_write_permission(as_visitor, colours, pixels, below):
+    folder, enter = as_visitor
+    enter()
+    encoder = FrozenEncoder(colours, cache_dir=folder / below)
+    with pytest.raises(OSError, match=f"{folder}.* cannot be used .* Set cache_dir"):
+        encoder.transform(pixels)
+    assert colours.n_seen == 0
+
+
+def test_warm_cache_without_write_permission(as_visitor, colours, pixels):
+    folder, enter = as_visitor
+    encoder = FrozenEncoder(colours, cache_dir=folder)
+    before = encoder.transform(pixels)
+    enter()
+    assert np.array_equal(encoder.transform(pixels), before)
+    assert encoder.cache_info().n_images == 12
+    assert colours.n_seen == 12
+    with pytest.raises(OSError, match=r"readonly database\). Set cache_dir"):
+        encoder.transform(255 - pixels)
+    with pytest.raises(OSError, match=r"readonly database\). Set cache_dir"):
+        encoder.cache_clear()
+    assert np.array_equal(encoder.transform(pixels), before)
 
 
 # ------------------------------------------------------------------ processes

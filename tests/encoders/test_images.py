@@ -8,7 +8,7 @@ from PIL import Image, ImageOps
 
 from skslot import FrozenEncoder
 from skslot.encoders import ImageReadError
-from skslot.encoders._images import as_items, content_digest, read_image, read_pixels
+from skslot.encoders._images import as_items, as_pixels, content_digest, read_image
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ ARRAYS = {
 }
 
 
-@pytest.mark.parametrize("preprocess", [None, read_pixels], ids=["none", "callable"])
+@pytest.mark.parametrize("preprocess", [None, as_pixels], ids=["none", "callable"])
 @pytest.mark.parametrize("change", ARRAYS.values(), ids=list(ARRAYS))
 def test_arrays(change, preprocess, colours, pixels, expected):
     encoder = FrozenEncoder(colours, preprocess=preprocess)
@@ -154,6 +154,59 @@ def test_sixteen_bits_are_scaled_not_clipped(tmp_path):
     assert np.array_equal(result[0, :, 0], [0, 1, 127, 255])
 
 
+def test_mode_i_is_read_like_an_array_of_integers():
+    values = np.array([[0, 200, 255]], dtype=np.int32)
+    for item in (values, Image.fromarray(values)):
+        assert np.array_equal(np.asarray(read_image(item))[0, :, 0], [0, 200, 255])
+
+
+@pytest.mark.parametrize("dtype", ["<u2", ">u2"])
+def test_byte_order_of_sixteen_bits_does_not_matter(dtype):
+    values = np.array([[0, 257, 65535]], dtype=dtype)
+    assert np.array_equal(np.asarray(read_image(values))[0, :, 0], [0, 1, 255])
+
+
+def test_sixteen_bits_of_a_pgm_file_are_scaled(tmp_path):
+    values = np.array([[0, 257, 65535]], dtype=">u2")
+    (tmp_path / "deep.pgm").write_bytes(b"P5 3 1 65535\n" + values.tobytes())
+    result = np.asarray(read_image(tmp_path / "deep.pgm"))
+    assert np.array_equal(result[0, :, 0], [0, 1, 255])
+
+
+def as_deep_files(X, folder):
+    names = [folder / f"deep{i}.png" for i in range(len(X))]
+    for name, values in zip(names, X, strict=True):
+        Image.fromarray(values).save(name)
+    return names
+
+
+@pytest.mark.parametrize("form", ["array", "files", "images"])
+@pytest.mark.parametrize("preprocess", [None, as_pixels], ids=["none", "callable"])
+@pytest.mark.parametrize("n_workers", [0, 1])
+def test_nearly_black_images_are_told_of_once(
+    form, preprocess, n_workers, colours, tmp_path
+):
+    X = np.full((6, 4, 4), 4095, dtype=np.uint16)
+    if form == "files":
+        X = as_deep_files(X, tmp_path)
+    elif form == "images":
+        X = [Image.fromarray(values) for values in X]
+    encoder = FrozenEncoder(
+        colours, preprocess=preprocess, batch_size=2, n_workers=n_workers
+    )
+    with pytest.warns(UserWarning, match="reach only 4095, .* nearly black") as caught:
+        encoder.transform(X)
+    assert len(caught) == 1
+    assert caught[0].filename == __file__
+
+
+@pytest.mark.parametrize("brightest", [0, 4096, 65535])
+def test_images_that_are_dark_among_others_are_not_told_of(brightest, colours):
+    X = np.zeros((3, 4, 4), dtype=np.uint16)
+    X[1] = brightest
+    FrozenEncoder(colours, batch_size=1).transform(X)
+
+
 def test_float_image():
     image = Image.fromarray(np.array([[0, 0.5, 1]], dtype=np.float32))
     assert np.array_equal(np.asarray(read_image(image))[0, :, 0], [0, 128, 255])
@@ -190,20 +243,36 @@ def test_digest_tells_shapes_and_types_apart():
         (np.full((4, 4), np.nan), r"must lie in \[0, 1\]"),
         (np.full((4, 4), 256), "between 0 and 255"),
         (np.full((4, 4), -1), "between 0 and 255"),
-        (np.full((4, 4), 1j), "between 0 and 255"),
+        (np.full((4, 4), 1j), "must be integers or floats, got complex128"),
         (np.zeros((3, 5, 5)), "1, 3 or 4 channels"),
         (np.zeros((0, 4)), "1, 3 or 4 channels"),
-        (Image.fromarray(np.array([[-1]], np.int32)), "between 0 and 65535"),
-        (None, "not an image: object of type NoneType"),
+        (Image.fromarray(np.array([[-1]], np.int32)), "between 0 and 255"),
+        (None, "object of type NoneType: neither a path, nor a PIL image"),
     ],
 )
 @pytest.mark.parametrize("cached", [False, True])
 def test_bad_pixels(item, message, cached, colours, tmp_path, pixels):
     encoder = FrozenEncoder(
-        colours, preprocess=read_pixels, cache_dir=tmp_path if cached else None
+        colours, preprocess=as_pixels, cache_dir=tmp_path if cached else None
     )
     with pytest.raises(ImageReadError, match=f"(?s)1 of 2 images.*row 1: .*{message}"):
         encoder.transform([pixels[0], item])
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("cached", [False, True])
+def test_nan_in_x_is_not_blamed_on_the_model(bad, cached, colours, tmp_path):
+    X = np.zeros((5, 4, 4))
+    X[[1, 3], 2, 2] = bad
+    encoder = FrozenEncoder(colours, cache_dir=tmp_path if cached else None)
+    with pytest.raises(ImageReadError, match="2 of 5 .*\n.*X has NaN") as caught:
+        encoder.transform(X)
+    assert [row for row, _, _ in caught.value.failures] == [1, 3]
+
+
+def test_one_image_is_not_called_images(colours):
+    with pytest.raises(ImageReadError, match="1 of 1 image cannot be read"):
+        FrozenEncoder(colours).transform([None])
 
 
 def bad_files(folder):
