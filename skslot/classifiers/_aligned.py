@@ -54,10 +54,12 @@ class AlignedClassifierMixin:
                 f"messages came from clients {shorten(names)}; give each client a name "
                 "of its own in client_update(..., client=...)."
             )
-        if len({isinstance(c, str) for m in messages for c in m.classes}) > 1:
+        kinds = {_kind_of_label(label) for m in messages for label in m.classes}
+        if len(kinds) > 1:
+            first, *others = sorted(kinds, reverse=True)
             raise ValueError(
-                "some clients sent labels as text, others as numbers: "
-                f"{ {m.client: m.classes for m in messages} }."
+                f"some clients sent labels as {first}, others as "
+                f"{' or '.join(others)}: { {m.client: m.classes for m in messages} }."
             )
         return messages
 
@@ -151,3 +153,10 @@ def names_of(messages):
         index if message.client is None and len(messages) > 1 else message.client
         for index, message in enumerate(messages)
     ]
+
+
+def _kind_of_label(label):
+    """Kinds that must not be mixed: True equals 1, and would be the same class."""
+    if isinstance(label, str):
+        return "text"
+    return "booleans" if isinstance(label, bool | np.bool_) else "numbers"

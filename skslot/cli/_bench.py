@@ -72,8 +72,10 @@ def _bench(arguments):
         return _draw_pca(arguments)
     from ..experiments import run_experiment
 
+    inputs = arguments.features or ()
     for path in _outputs(arguments).values():
-        refuse_overwrite(path, arguments.force)
+        refuse_overwrite(path, arguments.force, inputs)
+    refuse_overwrite(arguments.results, force=True, inputs=inputs)
     results = []
     for data in _data(arguments):
         result = run_experiment(

@@ -31,8 +31,9 @@ def add_features(command):
     group.add_argument(
         "--encoder",
         metavar="TEXT",
-        help="what made the features, if the file does not say; must be the same at "
-        "all sites (default: fingerprint in the file, or the names of the columns)",
+        help="what made the features, if no fingerprint in the file says it; must be "
+        "the same at all sites (default: that fingerprint, or the names of the "
+        "columns)",
     )
     labels = group.add_mutually_exclusive_group()
     labels.add_argument(

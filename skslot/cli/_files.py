@@ -7,10 +7,11 @@ from pathlib import Path
 import numpy as np
 
 
-def refuse_overwrite(path, force=False):
+def refuse_overwrite(path, force=False, inputs=()):
     """Raise an error if ``path`` cannot be written or, without ``force``, exists.
 
-    To be called before the work, not after it.
+    What is read is never overwritten: ``inputs`` are paths, or None for those that were
+    not given. To be called before the work, not after it.
     """
     path = Path(path)
     if path.is_dir():
@@ -19,10 +20,25 @@ def refuse_overwrite(path, force=False):
         raise FileNotFoundError(
             f"the folder {path.parent} for {path.name} does not exist; create it first."
         )
+    if not os.access(path.parent, os.W_OK):
+        raise PermissionError(
+            f"the folder {path.parent} for {path.name} cannot be written to; choose "
+            "another one, or ask for the right to write there."
+        )
+    for source in inputs:
+        if source is not None and _is_same_file(path, source):
+            raise ValueError(
+                f"{path} is read as an input and would be overwritten; choose another "
+                "name for the output."
+            )
     if path.exists() and not force:
         raise FileExistsError(
             f"{path} exists already; choose another name, or overwrite it with --force."
         )
+
+
+def _is_same_file(path, other):
+    return path.exists() and Path(other).exists() and path.samefile(other)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 import argparse
 import sys
 import time
+import unicodedata
 
 
 def positive_int(text):
@@ -18,6 +19,19 @@ def natural_number(text):
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
     return int(text)
+
+
+def client_name(text):
+    """Type of an argument: the name of a site, the same however it was typed."""
+    name = plain_name(text)
+    if not name:
+        raise argparse.ArgumentTypeError("the name of a site must not be empty")
+    return name
+
+
+def plain_name(text):
+    """A name without spaces around it, in one of the ways to write its accents."""
+    return unicodedata.normalize("NFC", text).strip()
 
 
 def fraction_or(*names):

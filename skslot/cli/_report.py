@@ -48,7 +48,7 @@ def _report(arguments):
     from ..experiments import FeatureSet
     from ..inspection._page import render_page
 
-    refuse_overwrite(arguments.output, arguments.force)
+    refuse_overwrite(arguments.output, arguments.force, [arguments.features])
     data = FeatureSet.from_file(arguments.features)
     rows = slice(None) if data.split is None else data.split == "train"
     page = render_page(

@@ -1,6 +1,8 @@
 """``skslot aggregate``: what the server makes of the files of all sites."""
 
 import sys
+import unicodedata
+import warnings
 from collections import defaultdict
 from dataclasses import replace
 from glob import glob, has_magic
@@ -17,7 +19,9 @@ from ._exchange import (
     plain_warnings,
 )
 from ._files import refuse_overwrite
-from ._options import fraction_or, show_progress
+from ._options import fraction_or, plain_name, show_progress
+
+MOST_CLASSES = 20
 
 
 def add_commands(commands):
@@ -75,12 +79,21 @@ class _Sender(NamedTuple):
     n_samples: int
     n_features: int
     encoder: str | None
+    class_counts: dict
 
     @classmethod
     def of(cls, message):
         """Facts about the message; those of a server have no client and no rows."""
         client, rows = (getattr(message, n, None) for n in ("client", "n_samples"))
-        return cls(type(message), client, rows, message.n_features, message.encoder)
+        counts = getattr(message, "counts", None)
+        return cls(
+            type(message),
+            client,
+            rows,
+            message.n_features,
+            message.encoder,
+            {} if counts is None else dict(zip(message.classes, counts, strict=True)),
+        )
 
     @property
     def has_labels(self):
@@ -98,18 +111,20 @@ def _aggregate(arguments):
         )
     paths = _paths(arguments)
     targets = _targets(paths, folder)
-    _refuse_outputs(output, folder, targets.values(), arguments.force)
+    _refuse_outputs(arguments, targets.values(), paths)
     messages = load_messages(paths, on_error="skip", progress=_progress())
     senders = _read_senders(messages, arguments.skip_refused)
     with plain_warnings():
+        _warn_of_spellings(senders.values())
         reference, classifier = _fit(messages, senders, arguments)
     _print_facts(senders, reference, arguments)
+    if folder is not None:
+        folder.mkdir(exist_ok=True)  # if that fails, nothing is written
     if output is not None:
         reference.save(output, arguments.dtype)
         announce(output, "send it to all sites")
     if folder is None:
         return
-    folder.mkdir(exist_ok=True)
     for path, message in zip(senders, messages, strict=True):
         model = _model_for(message, classifier)
         model.save(targets[path], arguments.dtype)
@@ -122,12 +137,23 @@ def _paths(arguments):
     for name in arguments.messages:
         is_pattern = has_magic(name) and not Path(name).exists()
         paths += map(Path, sorted(glob(name)) if is_pattern else [name])
-    if arguments.force and arguments.output is not None:
+    if arguments.output is not None and _is_reference(arguments.output):
+        # a pattern finds the reference of last time among the files of sites
         old = arguments.output.resolve()
         paths = [path for path in paths if path.resolve() != old]
     if not paths:
         raise ValueError(f"no file matches {' '.join(arguments.messages)}.")
     return paths
+
+
+def _is_reference(path):
+    from ..exchange import AlignmentReference, MessageError
+
+    try:
+        AlignmentReference.load(path)
+    except (OSError, MessageError):
+        return False
+    return True
 
 
 def _targets(paths, folder):
@@ -143,16 +169,19 @@ def _targets(paths, folder):
     return targets
 
 
-def _refuse_outputs(output, folder, targets, force):
+def _refuse_outputs(arguments, targets, inputs):
+    output, folder, force = arguments.output, arguments.models, arguments.force
     if output is not None:
-        refuse_overwrite(output, force)
+        refuse_overwrite(output, force, inputs)
     if folder is None:
         return
-    if folder.is_dir():
-        for target in targets:
-            refuse_overwrite(target, force)
-    else:
+    if not folder.is_dir():
         refuse_overwrite(folder)
+        return
+    for target in targets:
+        refuse_overwrite(target, force, inputs)
+        if output is not None and output.resolve() == target.resolve():
+            raise ValueError(f"{output} cannot be both the reference and a model.")
 
 
 def _read_senders(messages, skip_refused):
@@ -177,18 +206,22 @@ def _check_same_features(senders, path):
     try:
         check_pair(senders[first], senders[path])
     except MessageError as error:
-        raise ValueError(f"{path} and {first}: {error}") from error
+        text = str(error).replace(
+            "message.with_encoder(...)", "skslot summarize --encoder TEXT"
+        )
+        raise ValueError(f"{path} and {first}: {text}") from error
 
 
 def _refuse_duplicates(senders, refused):
     """Whichever of two files is the right one, it is not for us to choose."""
     files = defaultdict(list)
     for path, sender in senders.items():
-        files[sender.client].append(path)
+        client = sender.client
+        files[plain_name(client) if isinstance(client, str) else client].append(path)
     for path, error in refused.items():
         client = getattr(error, "client", None)
-        if isinstance(client, str) and client in files:
-            files[client].append(path)
+        if isinstance(client, str) and plain_name(client) in files:
+            files[plain_name(client)].append(path)
     for client, paths in files.items():
         if client is not None and len(paths) > 1:
             raise ValueError(
@@ -282,6 +315,7 @@ def _print_facts(senders, reference, arguments):
     senders = senders.values()
     rows = sum(sender.n_samples for sender in senders)
     print(f"clients: {len(senders)}, rows: {rows}, features: {reference.n_features}")
+    _print_class_table([sender for sender in senders if sender.has_labels])
     without = [str(sender.client) for sender in senders if not sender.has_labels]
     if arguments.models is not None and without:
         print(f"clients without labels: {', '.join(without)}")
@@ -289,6 +323,39 @@ def _print_facts(senders, reference, arguments):
         print("the files describe classes too: --models FOLDER makes classifiers")
     if arguments.tau == "auto":
         print(f"tau: {reference.tau:.3f}")
+
+
+def _print_class_table(senders):
+    """Rows of each class at each client, as long as that fits on a line."""
+    from ..model_selection import ClassTable
+
+    labels = {label for sender in senders for label in sender.class_counts}
+    if not labels:
+        return
+    if len(labels) > MOST_CLASSES:
+        print(f"classes: {len(labels)}")
+        return
+    labels = sorted(labels, key=lambda label: (isinstance(label, str), label))
+    counts = [[sender.class_counts.get(c, 0) for c in labels] for sender in senders]
+    clients = [sender.client for sender in senders]
+    print(f"rows of each class:\n{ClassTable(np.array(counts), clients, labels)}")
+
+
+def _warn_of_spellings(senders):
+    """Labels that a person would take for the same are different classes."""
+    spellings = defaultdict(dict)
+    for sender in senders:
+        for label in sender.class_counts:
+            plain = unicodedata.normalize("NFKC", str(label)).strip().casefold()
+            spellings[plain].setdefault(label, sender.client)
+    for found in spellings.values():
+        if len(found) > 1:
+            texts = (f"{label!r} (client {client})" for label, client in found.items())
+            warnings.warn(
+                f"{' and '.join(texts)} are different classes; if they are the same, "
+                "write the label alike at all sites and summarize again.",
+                stacklevel=2,
+            )
 
 
 def _progress():

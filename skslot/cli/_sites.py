@@ -20,7 +20,7 @@ from ._exchange import (
     read_table,
 )
 from ._files import atomic_output, refuse_overwrite, write_npz_atomically
-from ._options import fraction_or, positive_int
+from ._options import client_name, fraction_or, positive_int
 
 
 def add_commands(commands):
@@ -44,6 +44,7 @@ def _add_summarize(commands):
     summarize.add_argument(
         "--client",
         required=True,
+        type=client_name,
         metavar="NAME",
         help="name of the site; of a file with a column client, its rows are taken",
     )
@@ -102,6 +103,7 @@ def _add_align(commands):
     align.add_argument(
         "--client",
         required=True,
+        type=client_name,
         metavar="NAME",
         help="name of the site; of a file with a column client, its rows are taken",
     )
@@ -145,6 +147,7 @@ def _add_predict(commands):
     )
     predict.add_argument(
         "--client",
+        type=client_name,
         metavar="NAME",
         help="name of the site (default: the one that the model is for)",
     )
@@ -156,7 +159,7 @@ def _add_predict(commands):
 
 
 def _summarize(arguments):
-    refuse_overwrite(arguments.output, arguments.force)
+    _refuse_output(arguments)
     table = read_table(arguments).of_client(arguments.client).training_rows()
     if table.labels is not None and arguments.drop_small_classes:
         table = _without_small_classes(table, arguments.min_samples)
@@ -164,6 +167,7 @@ def _summarize(arguments):
         raise ValueError(f"{table.path} has no rows left to summarize.")
     with plain_warnings():
         message = _message(table, arguments).with_encoder(table.encoder)
+        _check_disclosure(message, arguments.min_samples)
         message.save(arguments.output, arguments.dtype, arguments.min_samples)
     print(f"client {arguments.client}: {len(table.X)} rows, {_features(table)}")
     if table.labels is not None:
@@ -171,6 +175,25 @@ def _summarize(arguments):
         pairs = zip(classes.tolist(), counts, strict=True)
         print(f"rows of each class: {', '.join(f'{c}: {n}' for c, n in pairs)}")
     announce(arguments.output, "send it to the server; skslot inspect tells what is in")
+
+
+def _refuse_output(arguments, *inputs):
+    inputs = arguments.features, arguments.labels_file, *inputs
+    refuse_overwrite(arguments.output, arguments.force, inputs)
+
+
+def _check_disclosure(message, min_samples):
+    """Refuse small groups in the words of the command line."""
+    from ..exchange import MessageError
+
+    try:
+        message.check_disclosure(min_samples)
+    except MessageError as error:
+        text = str(error).replace("min_samples=", "--min-samples ")
+        text = text.replace("lower min_samples", "lower --min-samples")
+        raise ValueError(
+            f"{text} --drop-small-classes leaves out the rows of small classes."
+        ) from error
 
 
 def _message(table, arguments):
@@ -215,7 +238,7 @@ def _align(arguments):
     output = arguments.output
     if output.suffix != ".npz":
         raise ValueError(f"the name of the output must end in .npz, not {output.name}.")
-    refuse_overwrite(output, arguments.force)
+    _refuse_output(arguments, arguments.reference, arguments.statistics)
     table = read_table(arguments).of_client(arguments.client)
     reference = AlignmentReference.load(arguments.reference)
     check_same_encoder(table, reference, arguments.reference)
@@ -238,8 +261,6 @@ def _client_map(table, reference, arguments):
     aligner = FederatedOTAligner(tau, shrinkage=arguments.shrinkage)
     if arguments.statistics is None:
         rows = table.training_rows().X
-        if not len(rows):
-            raise ValueError(f"{table.path} has no training rows to learn from.")
         statistics = aligner.client_update(rows, arguments.client)
         return aligner.client_map(statistics.with_encoder(table.encoder), reference)
     sent = load_client_message(arguments.statistics)
@@ -264,7 +285,7 @@ def _aligned_fingerprint(encoder, reference, tau):
 def _predict(arguments):
     from ..exchange import LinearModel
 
-    refuse_overwrite(arguments.output, arguments.force)
+    _refuse_output(arguments, arguments.model)
     model = LinearModel.load(arguments.model)
     client = arguments.client or model.client
     if model.client not in (None, client):
@@ -280,9 +301,21 @@ def _predict(arguments):
     predicted = np.array(model.classes)[probabilities.argmax(axis=1)]
     _write_predictions(arguments.output, table, predicted, probabilities, model.classes)
     if table.labels is not None:
-        accuracy = np.mean(predicted.astype(str) == table.labels.astype(str))
-        print(f"accuracy: {accuracy:.2%} of {len(predicted)} rows")
+        _print_accuracy(predicted, table.labels.astype(str), model.classes)
     announce(arguments.output, f"predictions of {len(predicted)} rows")
+
+
+def _print_accuracy(predicted, labels, classes):
+    print(
+        f"accuracy: {np.mean(predicted.astype(str) == labels):.2%} of {len(labels)} "
+        "rows"
+    )
+    unknown = ~np.isin(labels, np.array(classes).astype(str))
+    if unknown.any():
+        some = ", ".join(map(repr, np.unique(labels[unknown])[:5].tolist()))
+        print(
+            f"rows with a label that the model does not know: {unknown.sum()} ({some})"
+        )
 
 
 def _with_row_numbers(table):

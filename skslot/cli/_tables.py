@@ -8,6 +8,8 @@ from zlib import error as ZlibError
 
 import numpy as np
 
+from ._options import plain_name
+
 # Columns of a table that are never features.
 NEVER_FEATURES = ("client", "path", "split")
 
@@ -27,6 +29,11 @@ class FeatureTable:
     labels: np.ndarray | None = None
     clients: np.ndarray | None = None
     split: np.ndarray | None = None
+
+    @property
+    def has_names(self):
+        """Whether the file has a name for each feature."""
+        return self.path.suffix.lower() in (".csv", ".parquet")
 
     def select(self, rows):
         """The table with some of the rows."""
@@ -54,7 +61,17 @@ class FeatureTable:
 
     def training_rows(self):
         """The rows that may be learned from, of a data set with a split."""
-        return self if self.split is None else self.select(self.split == "train")
+        if self.split is None:
+            return self
+        rows = self.split == "train"
+        if not rows.any():
+            found = ", ".join(map(repr, np.unique(self.split)[:10].tolist()))
+            raise ValueError(
+                f"{self.path} has no rows left to learn from: its column split must "
+                f"say 'train' for them, and says only {found}. If all rows are for "
+                "training, add --ignore split."
+            )
+        return self.select(rows)
 
     def per_row(self):
         """Those of the others that have one value for each row."""
@@ -76,7 +93,7 @@ def read_features(path, labels=None, labels_file=None, ignore=(), encoder=None):
     ignore : list of str, default=()
         Columns that are no features; for ``client`` and ``split`` also what they say.
     encoder : str, default=None
-        What made the features; by default as the file says.
+        What made the features, if no fingerprint in the file says it.
 
     Returns
     -------
@@ -91,6 +108,7 @@ def read_features(path, labels=None, labels_file=None, ignore=(), encoder=None):
     table = read(path, {labels, *ignore, *NEVER_FEATURES})
     _check_features(path, table.X)
     _check_columns(table, [*ignore, *([labels] if labels else [])])
+    _check_encoder(table, encoder)
     found = (
         table.others.get(labels) if labels_file is None else _read_labels(labels_file)
     )
@@ -125,6 +143,7 @@ def _read_npy(path, not_features):
 def _read_csv(path, not_features):
     names, delimiter = _read_header(path)
     features, others = _split_names(path, names, not_features)
+    _check_fields(path, delimiter, len(names))
 
     def read(columns, dtype):
         return np.loadtxt(
@@ -161,11 +180,29 @@ def _read_header(path):
     # Excel writes semicolons where the comma is for decimals
     delimiter = max(",;\t", key=first.count)
     names = next(csv.reader([first], delimiter=delimiter), [])
+    names = [name.strip() for name in names]
     if not names or all(_is_number(name) for name in names):
         raise ValueError(f"{path} must begin with a line of column names.")
     if not has_rows:
         raise ValueError(f"{path} has no rows.")
     return names, delimiter
+
+
+def _check_fields(path, delimiter, n_columns):
+    """Refuse rows with more or fewer fields than columns, which would shift values."""
+    with open(path, newline="", encoding="utf-8-sig") as file:
+        reader = csv.reader(file, delimiter=delimiter)
+        try:
+            for row in reader:
+                if row and len(row) != n_columns:
+                    raise ValueError(
+                        f"{path}: fields in line {reader.line_num}: {len(row)}, but "
+                        f"columns: {n_columns}, separated by {delimiter!r}. "
+                        "Decimals need a point, and text with a separator needs "
+                        "double quotes."
+                    )
+        except csv.Error as error:
+            raise ValueError(f"{path}: line {reader.line_num}: {error}.") from error
 
 
 def _read_parquet(path, not_features):
@@ -178,7 +215,7 @@ def _read_parquet(path, not_features):
             f"{path}: to read .parquet files, install pandas and pyarrow: pip install "
             "pandas pyarrow"
         ) from error
-    names = [str(name) for name in frame.columns]
+    names = [str(name).strip() for name in frame.columns]
     features, others = _split_names(path, names, not_features)
     frame.columns = names
     columns = []
@@ -207,6 +244,11 @@ def _split_names(path, names, not_features):
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise ValueError(f"{path} has more than one column {twice[0]!r}.")
+    missing = sorted(not_features - {None, *NEVER_FEATURES, *names})
+    if missing:
+        raise ValueError(
+            f"{path} has no column {missing[0]!r}; its columns are: {', '.join(names)}."
+        )
     features = [name for name in names if name not in not_features]
     if not features:
         raise ValueError(f"{path} has no features, only the columns {names}.")
@@ -253,13 +295,23 @@ def _check_features(path, X):
 
 
 def _check_columns(table, names):
+    beside = [n for n in table.others if n not in ("columns", "fingerprint")]
     for name in names:
         if name not in table.others:
-            beside = ", ".join(table.others) or "nothing"
             raise ValueError(
                 f"{table.path} has no column {name!r}; beside the features it has: "
-                f"{beside}."
+                f"{', '.join(beside) or 'nothing'}."
             )
+
+
+def _check_encoder(table, encoder):
+    """Refuse to overrule a fingerprint; names of columns may be."""
+    if table.has_names or not encoder or table.encoder in (None, encoder):
+        return
+    raise ValueError(
+        f"{table.path} says that its features are of the encoder {table.encoder!r}, "
+        f"which --encoder {encoder} contradicts; leave --encoder out."
+    )
 
 
 def _check_labels(labels, n_rows, path):
@@ -291,10 +343,12 @@ def _read_labels(path):
 def _clients(used, others):
     """Client of each row as text, if the file says it."""
     if "client" in used:
-        return used["client"].astype(str)
-    if "domain" in used and "domains" in others:
-        return others["domains"].astype(str)[used["domain"]]
-    return None
+        names, rows = np.unique(used["client"].astype(str), return_inverse=True)
+    elif "domain" in used and "domains" in others:
+        names, rows = others["domains"].astype(str), used["domain"]
+    else:
+        return None
+    return np.array([plain_name(name) for name in names])[rows]
 
 
 def _is_whole(text):

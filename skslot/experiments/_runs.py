@@ -110,23 +110,35 @@ class _Store:
         self.origin = {"version": __version__, "data": data.fingerprint()}
         self.done = {}
         if self.path is not None and self.path.exists():
-            text = self.path.read_text()
-            for line in text.splitlines():
-                self._read(line)
+            text = self.path.read_text(encoding="utf-8", errors="replace")
+            # half a line may be all that is left of a first run that was killed
+            known = [self._read(line) for line in text.splitlines()]
+            if text and not any(known) and not text.startswith('{"origin": '):
+                raise ValueError(
+                    f"{self.path} holds no runs of experiments; name another file for "
+                    "the results, nothing was added to this one."
+                )
             if text and not text.endswith("\n"):
-                self.path.write_text(text + "\n")
+                self._append("\n")
 
     def _read(self, line):
+        """Keep the run in a line, if it is ours; tell whether there is one."""
         try:
             record = json.loads(line)
-        except ValueError:  # half a line, of a run that was killed while it wrote
-            return
-        if record["origin"] == self.origin:
-            self.done[Run(**record["run"])] = record["accuracy"]
+            origin, run, accuracy = (record[k] for k in ("origin", "run", "accuracy"))
+        # half a line, of a run that was killed while it wrote, or no run at all
+        except (ValueError, KeyError, TypeError):
+            return False
+        if origin == self.origin:
+            self.done[Run(**run)] = accuracy
+        return True
 
     def add(self, run, accuracy):
         if self.path is None:
             return
         record = {"origin": self.origin, "run": asdict(run), "accuracy": accuracy}
-        with self.path.open("a") as file:
-            file.write(json.dumps(record) + "\n")
+        self._append(json.dumps(record) + "\n")
+
+    def _append(self, text):
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(text)

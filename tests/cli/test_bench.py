@@ -20,7 +20,9 @@ def features(tmp_path):
 def test_table_and_files(features, tmp_path, capsys):
     outputs = {name: tmp_path / f"table.{name}" for name in ("json", "csv", "latex")}
     arguments = ["bench", "skew", "--features", str(features), "--runs", "1"]
-    arguments += ["--results", str(tmp_path / "runs.jsonl")]
+    results = tmp_path / "runs.jsonl"
+    results.write_text('{"origin": {"vers')  # of a first run that was killed
+    arguments += ["--results", str(results)]
     for name, path in outputs.items():
         arguments += [f"--{name}", str(path)]
     assert main(arguments) == 0
@@ -33,6 +35,27 @@ def test_table_and_files(features, tmp_path, capsys):
     assert main(arguments) == 1  # the files are there
     assert "--force" in capsys.readouterr().err
     assert main([*arguments, "--force"]) == 0
+
+
+@pytest.mark.parametrize(
+    "content", [b"patient,age\n1,50\n", b'{"a": 1}\n[1]\n2\n', b"PK\x03\x04\xff"]
+)
+def test_results_are_not_added_to_other_files(features, tmp_path, content, capsys):
+    other = tmp_path / "other"
+    other.write_bytes(content)
+    command = ["bench", "skew", "--features", str(features), "--results", str(other)]
+    assert main(command) == 1
+    assert f"{other} holds no runs" in capsys.readouterr().err
+    assert other.read_bytes() == content
+
+
+@pytest.mark.parametrize("option", ["--results", "--csv"])
+def test_features_are_not_overwritten(features, option, capsys):
+    before = features.read_bytes()
+    command = ["bench", "skew", "--features", str(features), "--force"]
+    assert main([*command, option, str(features)]) == 1
+    assert "is read as an input" in capsys.readouterr().err
+    assert features.read_bytes() == before
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path, capsys):

@@ -30,6 +30,22 @@ def test_folders_are_refused(tmp_path):
         refuse_overwrite(tmp_path / "nowhere" / "a.npz")
 
 
+@pytest.mark.parametrize("force", [True, False])
+def test_inputs_are_never_overwritten(tmp_path, monkeypatch, force):
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "in.npz"
+    path.write_text("in")
+    with pytest.raises(ValueError, match="is read as an input"):
+        refuse_overwrite("in.npz", force, [None, tmp_path / "gone", path])
+
+
+def test_folders_without_the_right_to_write_are_named(tmp_path, monkeypatch):
+    # whoever runs the tests may be allowed to write everywhere
+    monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path)
+    with pytest.raises(PermissionError, match=f"{tmp_path.name} for a.npz.*choose"):
+        refuse_overwrite(tmp_path / "a.npz", force=True)
+
+
 def test_file_appears_when_it_is_complete(tmp_path):
     path = tmp_path / "out.bin"
     path.write_bytes(b"old")

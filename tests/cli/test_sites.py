@@ -275,7 +275,10 @@ def test_small_groups_are_refused_or_left_out(site, capsys):
     labels = np.repeat(["many", "few"], [60, 5])
     np.savez("small.npz", X=X[:65], label=labels)
     command = "summarize small.npz --client A --labels label -o A.slot"
-    assert "class 'few' with 5 rows, but min_samples=10" in error_of(command, capsys)
+    error = error_of(command, capsys)
+    assert "class 'few' with 5 rows, but --min-samples 10" in error
+    assert "--drop-small-classes leaves out" in error
+    assert "min_samples" not in error
     assert not Path("A.slot").exists()
     assert run(f"{command} --drop-small-classes") == 0
     assert load_message("A.slot").classes == ["many"]
@@ -342,7 +345,7 @@ WRONG = {
     "no training rows": (
         save(X=np.ones((20, 3)), split=["test"] * 20),
         "bad.npz",
-        "no rows left to summarize",
+        "no rows left to learn from: its column split.*only 'test'.*--ignore split",
     ),
     "empty table": (write("bad.csv", b""), "bad.csv", "begin with a line of column"),
     "no header": (write("bad.csv", b"1,2\n3,4\n"), "bad.csv", "begin with a line of"),
@@ -358,6 +361,26 @@ WRONG = {
         "bad.csv",
         "could not convert string ''.*filled in",
     ),
+    "decimal commas": (
+        write("bad.csv", b"a,b\n1,2\n\n1,5,2,5\n"),
+        "bad.csv",
+        "bad.csv: fields in line 4: 4, but columns: 2, separated by ','",
+    ),
+    "separator in text": (
+        write("bad.csv", b'a;name\n1;"Eve; Eva"\n2;Adam; Ada\n'),
+        "bad.csv --ignore name",
+        "bad.csv: fields in line 3: 3, but columns: 2",
+    ),
+    "few fields": (
+        write("bad.csv", b"a,b\n1\n"),
+        "bad.csv",
+        "bad.csv: fields in line 2: 1, but columns: 2",
+    ),
+    "field without end": (
+        write("bad.csv", b'a,b\n"' + b"x" * 200_000),
+        "bad.csv",
+        "bad.csv: line 2: field larger than",
+    ),
     "column twice": (write("bad.csv", b"a,a\n1,2\n"), "bad.csv", "more than one col"),
     "no features": (
         write("bad.csv", b"y,client\n1,A\n"),
@@ -365,9 +388,14 @@ WRONG = {
         "has no features",
     ),
     "unknown column": (
-        write("bad.csv", b"a,y\n1,2\n"),
-        "bad.csv --ignore id",
-        "has no column 'id'",
+        write("bad.csv", b"a , class,client\n1,cat,A\n"),
+        "bad.csv --labels",
+        "has no column 'y'; its columns are: a, class, client.$",
+    ),
+    "nothing beside": (
+        save(X=np.ones((20, 3)), fingerprint="v1"),
+        "bad.npz --labels",
+        "has no column 'y'; beside the features it has: nothing",
     ),
     "text in parquet": (
         lambda: pd.DataFrame({"a": [1], "b": ["x"]}).to_parquet("bad.parquet"),
