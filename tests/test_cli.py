@@ -7,14 +7,45 @@ import pytest
 
 import skslot
 from skslot.cli import main
+from skslot.cli._demo import _save_picture as save_picture
+from skslot.experiments import run_demo
 
 
-def test_demo_prints_the_table_and_its_meaning(capsys):
-    assert main(["demo", "--partitions", "2"]) == 0
+def test_demo_prints_the_tables_and_saves_a_picture(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    pytest.importorskip("matplotlib").use("Agg")
+    assert main(["demo", "--partitions", "1"]) == 0
     printed = capsys.readouterr().out
     assert "tau=0.4" in printed
     assert "microfilm" in printed
-    assert "Without alignment" in printed
+    assert "What to see" in printed
+    assert "Picture: skslot-demo.png" in printed
+    assert [path.name for path in tmp_path.iterdir()] == ["skslot-demo.png"]
+    assert (tmp_path / "skslot-demo.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.fixture(scope="module")
+def result():
+    return run_demo(1, taus=(0.4,))
+
+
+def test_demo_keeps_a_file_that_exists(result, tmp_path):
+    (tmp_path / "mine.png").write_text("precious")
+    assert "mine.png exists already" in save_picture(result, tmp_path / "mine.png")
+    assert (tmp_path / "mine.png").read_text() == "precious"
+
+
+def test_demo_needs_no_matplotlib(result, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
+    said = save_picture(result, tmp_path / "a.png")
+    assert said.startswith("No picture: ")
+    assert 'pip install "skslot[plot]"' in said
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_demo_goes_without_a_picture_that_cannot_be_written(result, tmp_path):
+    said = save_picture(result, tmp_path / "nowhere" / "a.png")
+    assert said.startswith("No picture: the folder ")
 
 
 def test_version_from_a_new_process():

@@ -1,6 +1,7 @@
 """``skslot demo``: what alignment does, on embedded data."""
 
 from pathlib import Path
+from textwrap import fill
 
 from ._files import atomic_output, refuse_overwrite
 from ._options import positive_int, show_progress
@@ -36,25 +37,30 @@ def add_commands(commands):
 
 
 def _demo(arguments):
+    from threadpoolctl import threadpool_limits  # comes with scikit-learn
+
     from ..experiments import run_demo  # scikit-learn takes a second: not for --help
 
-    refuse_overwrite(arguments.picture, force=True)  # can it be written at all?
-    result = run_demo(arguments.partitions, progress=show_progress("step"))
-    print(f"{result}\n\n{_save_picture(result, arguments.picture)}")
+    with threadpool_limits(1):  # threads are slower than none on matrices this small
+        result = run_demo(arguments.partitions, progress=show_progress("step"))
+    print(result)
+    print(f"\n{_save_picture(result, arguments.picture)}")
 
 
 def _save_picture(result, path):
-    """Draw, unless that cannot be done; a sentence that says what became of it."""
+    """Draw, if that can be done; words that say what became of it."""
     if path.exists():
         return f"No picture: {path} exists already; name another file with --picture."
     try:
+        refuse_overwrite(path)
         figure = result.plot().figure_
-    except ImportError:
-        return 'No picture: it needs matplotlib, pip install "skslot[plot]".'
-    with atomic_output(path) as file:
-        figure.savefig(file, format=path.suffix[1:] or "png", dpi=150)
-    return (
+        with atomic_output(path) as file:
+            figure.savefig(file, format=path.suffix[1:] or "png", dpi=150)
+    except (ImportError, OSError) as error:
+        return f"No picture: {error}"
+    text = (
         f"Picture: {path}, the training features in two dimensions. From left to right "
-        "sites come\ntogether (top); at tau=1 digits do so too (bottom), which is too "
+        "sites come together (top); at tau=1 digits do so too (bottom), which is too "
         "much."
     )
+    return fill(text, width=88, break_long_words=False)

@@ -73,10 +73,10 @@ class DemoResult:
                 "",
                 *self._accuracy_table(),
                 "",
-                "How to choose tau: FederatedGridSearchCV scores it on training rows, "
-                "here those of",
-                "the first partition with FedCGS, and holds out digits that a site has "
-                "as well:",
+                "How to choose tau: FederatedGridSearchCV, here with FedCGS on the "
+                "training rows of the",
+                "first partition. Some folds test on digits that a site did not train "
+                "on:",
                 "",
                 *self._search_table(),
                 "",

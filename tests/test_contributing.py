@@ -1,0 +1,92 @@
+"""The classifier of CONTRIBUTING.md works as it stands there."""
+
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.model_selection import cross_val_score
+from sklearn.neighbors import NearestCentroid
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from skslot.datasets import load_digit_scanners
+from skslot.exchange import MessageError
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+DEFINITION, USE = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
+PAGE_MODULE = sys.modules["contributing"] = ModuleType("contributing")  # for pickle
+exec(compile(DEFINITION, "CONTRIBUTING.md", "exec"), vars(PAGE_MODULE))
+CLASSIFIER, MESSAGE = PAGE_MODULE.NearestMeanClassifier, PAGE_MODULE.ClassMeans
+
+data = load_digit_scanners()
+X, Y, IDS = data.data, data.target, data.client_ids
+CLIENTS = np.unique(IDS).tolist()
+
+
+def messages_of(classifier):
+    return [
+        classifier.client_update(X[IDS == c], Y[IDS == c], client=c) for c in CLIENTS
+    ]
+
+
+def test_page_is_about_one_page():
+    prose = re.sub(r"```.*?```", "", PAGE, flags=re.DOTALL)
+    assert len(prose.splitlines()) <= 60
+
+
+def test_use_runs_as_it_stands(capsys):
+    exec(compile(USE, "CONTRIBUTING.md", "exec"), dict(vars(PAGE_MODULE)))
+    printed = capsys.readouterr().out
+    score, by_hand = map(float, printed.split()[:2])
+    assert score == by_hand > 0.7
+    assert "mean of each class" in printed
+
+
+def test_digits_are_recognised_well_above_chance():
+    assert cross_val_score(CLASSIFIER(), X, Y, cv=3).min() > 0.6
+
+
+def test_fit_equals_its_steps_by_hand():
+    fitted = CLASSIFIER().fit(X, Y, client_ids=IDS)
+    by_hand = CLASSIFIER().server_aggregate(messages_of(CLASSIFIER()))
+    assert np.array_equal(fitted.coef_, by_hand.coef_)
+    assert np.array_equal(fitted.intercept_, by_hand.intercept_)
+    assert fitted.communication_ == by_hand.communication_
+
+
+def test_it_is_the_nearest_centroid_of_pooled_rows():
+    """But for float32 on the wire."""
+    fitted = CLASSIFIER().fit(X, Y, client_ids=IDS)
+    pooled = NearestCentroid().fit(X, Y)
+    np.testing.assert_allclose(fitted.coef_, pooled.centroids_, atol=1e-5)
+    assert np.mean(fitted.predict(X) == pooled.predict(X)) > 0.999
+
+
+def test_message_survives_its_way_through_bytes():
+    message = messages_of(CLASSIFIER())[0]
+    assert MESSAGE.from_bytes(message.to_bytes()) == message
+    assert CLASSIFIER().fit(X, Y, client_ids=IDS).communication_["fax"].up == len(
+        message.to_bytes()
+    )
+
+
+def test_message_on_few_rows_is_not_saved(tmp_path):
+    message = CLASSIFIER().client_update(X[:30], Y[:30], client="fax")
+    with pytest.raises(MessageError, match="min_samples=10"):
+        message.save(tmp_path / "fax.slot")
+
+
+@pytest.mark.parametrize(
+    "path", re.findall(r"`((?:tests|docs|skslot|exchange|\.ci)/[^`]*)`", PAGE)
+)
+def test_files_that_the_page_names_exist(path):
+    assert (ROOT / path).exists() or (ROOT / "skslot" / path).exists()
+
+
+@parametrize_with_checks([CLASSIFIER()])
+def test_estimator_passes_the_checks_of_scikit_learn(estimator, check):
+    check(clone(estimator))
