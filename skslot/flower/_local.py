@@ -29,7 +29,8 @@ MARK = "SKSLOT_FEDERATION"
 class LocalFederation:
     """A SuperLink and SuperNodes on this machine, which are ended with it.
 
-    For tests and for trying an app out. All ports are on 127.0.0.1, and nothing is
+    For tests and for trying an app out: a script that is killed, or ended by SIGTERM,
+    leaves them behind. All ports are on 127.0.0.1, and nothing is
     written outside of ``folder``. Use it as a context manager: on leaving, every
     process that was started is ended, also those that Flower or Ray started in turn.
 
