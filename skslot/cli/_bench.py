@@ -4,7 +4,8 @@ import re
 from itertools import product
 from pathlib import Path
 
-from ._files import atomic_output, refuse_overwrite
+from .._atomic import atomic_output
+from ._files import refuse_overwrite
 from ._options import positive_int, show_progress
 
 EXPERIMENTS = ("main", "skew", "domain-only", "tau", "backbones", "scalability", "pca")

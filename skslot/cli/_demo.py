@@ -3,7 +3,8 @@
 from pathlib import Path
 from textwrap import fill
 
-from ._files import atomic_output, refuse_overwrite
+from .._atomic import atomic_output
+from ._files import refuse_overwrite
 from ._options import positive_int, show_progress
 
 PICTURE = Path("skslot-demo.png")

@@ -1,10 +1,11 @@
 """Output files: never half-written, never overwritten by accident."""
 
 import os
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+
+from .._atomic import atomic_output
 
 
 def refuse_overwrite(path, force=False, inputs=()):
@@ -39,25 +40,6 @@ def refuse_overwrite(path, force=False, inputs=()):
 
 def _is_same_file(path, other):
     return path.exists() and Path(other).exists() and path.samefile(other)
-
-
-@contextmanager
-def atomic_output(path):
-    """Binary file that becomes ``path`` when the block ends, and only if it ends well.
-
-    Whoever reads ``path`` sees what was there before or all that was written, also
-    when the process is killed in between.
-    """
-    path = Path(path)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with open(part, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def write_npz_atomically(path, arrays):

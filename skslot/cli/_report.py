@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from ._files import atomic_output, refuse_overwrite
+from .._atomic import atomic_output
+from ._files import refuse_overwrite
 from ._options import fraction_or
 
 

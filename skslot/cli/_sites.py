@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from .._atomic import atomic_output
 from ._exchange import (
     add_dtype,
     add_features,
@@ -19,7 +20,7 @@ from ._exchange import (
     plain_warnings,
     read_table,
 )
-from ._files import atomic_output, refuse_overwrite, write_npz_atomically
+from ._files import refuse_overwrite, write_npz_atomically
 from ._options import client_name, fraction_or, positive_int
 
 

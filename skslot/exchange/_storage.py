@@ -1,25 +1,15 @@
 """Bytes in files: written as a whole or not at all, read with the path in errors."""
 
-import os
 from pathlib import Path
-from uuid import uuid4
 
+from .._atomic import atomic_output
 from ._errors import MessageError
 
 
 def write_file(path, data):
     """Write bytes so that nobody ever sees half of them."""
-    path = Path(path)
-    # beside the target, since a file can be moved at once only within a disk
-    temporary = path.with_name(f".{path.name}.{uuid4().hex}.tmp")
-    try:
-        with open(temporary, "xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with atomic_output(path) as file:
+        file.write(data)
 
 
 def read_file(path, read):

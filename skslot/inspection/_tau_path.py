@@ -12,6 +12,7 @@ from .._clients import ClientGroups, clients_array, split_client_column
 from ..alignment import FederatedOTAligner
 from ..metrics import client_scores
 from ..model_selection import CellHoldoutKFold
+from ..model_selection._search import aligner_path
 from ._drawing import CLIENT_COLOURS, OTHERS, axes_for, place_legend
 
 TAUS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
@@ -304,14 +305,13 @@ class _EachClient(BaseEstimator):
 
 def _tau_parameter(estimator):
     """Name of the strength among the parameters of an estimator."""
-    params = estimator.get_params().items()
-    aligners = [name for name, v in params if isinstance(v, FederatedOTAligner)]
-    if not aligners:
+    path = aligner_path(estimator)
+    if path is None:
         raise ValueError(
             "estimator has no FederatedOTAligner among its parameters, so there is no "
             "tau to vary; put one into the Pipeline, or name tau_param."
         )
-    return f"{aligners[0]}__tau"
+    return f"{path}__tau"
 
 
 def _folds(cv, column):

@@ -333,7 +333,7 @@ class FederatedGridSearchCV(GridSearchCV):
 
     def _taus(self, results):
         """Strength that each candidate aligns with; 0 if it has no aligner."""
-        path = self._aligner_path()
+        path = aligner_path(self.estimator)
         own = self.estimator.get_params()[path]
         taus = []
         for params in results["params"]:
@@ -342,15 +342,9 @@ class FederatedGridSearchCV(GridSearchCV):
             taus.append(self.tau_auto_ if tau == "auto" else tau)
         return np.array(taus, dtype=float)
 
-    def _aligner_path(self):
-        """Name of the aligner among the parameters of the estimator."""
-        params = self.estimator.get_params().items()
-        aligners = (n for n, v in params if isinstance(v, FederatedOTAligner))
-        return next(aligners, None)
-
     def _automatic_tau(self, X, y, params):
         """What tau="auto" is for all rows, if tau is searched at all."""
-        path = self._aligner_path()
+        path = aligner_path(self.estimator)
         name = f"{path}__tau"
         grids = (
             [self.param_grid] if isinstance(self.param_grid, dict) else self.param_grid
@@ -366,3 +360,9 @@ class FederatedGridSearchCV(GridSearchCV):
         # inside a classifier the aligner is only a setting: its server step was run
         owner = path.rpartition("__")[0]
         return (estimator.get_params()[owner] if owner else estimator).reference_.tau
+
+
+def aligner_path(estimator):
+    """Name of the aligner among the parameters of an estimator, None without one."""
+    params = estimator.get_params().items()
+    return next((n for n, v in params if isinstance(v, FederatedOTAligner)), None)

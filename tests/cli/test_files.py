@@ -6,7 +6,8 @@ import stat
 import numpy as np
 import pytest
 
-from skslot.cli._files import atomic_output, refuse_overwrite, write_npz_atomically
+from skslot._atomic import atomic_output
+from skslot.cli._files import refuse_overwrite, write_npz_atomically
 
 
 def test_new_file_is_not_refused(tmp_path):
