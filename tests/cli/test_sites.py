@@ -158,11 +158,12 @@ def pipeline_predictions():
         )
 
 
-def test_sites_in_processes_of_their_own_predict_as_one_pipeline(tmp_path):
-    labels, probabilities = play(tmp_path, in_own_process, "float32")
+@pytest.mark.parametrize(("dtype", "atol"), [("float32", 1e-6), ("float64", 1e-12)])
+def test_sites_in_processes_of_their_own_predict_as_one_pipeline(tmp_path, dtype, atol):
+    labels, probabilities = play(tmp_path, in_own_process, dtype)
     expected_labels, expected = pipeline_predictions()
     assert np.array_equal(labels, expected_labels)
-    np.testing.assert_allclose(probabilities, expected, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(probabilities, expected, rtol=0, atol=atol)
 
 
 def test_float64_files_give_the_numbers_of_one_process(tmp_path):
