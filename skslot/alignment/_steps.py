@@ -60,12 +60,13 @@ def aggregate(statistics, weights, solver, tol, max_iter):
     mean = weights @ np.array(means)
     if not any(varying):
         flat = np.zeros((len(mean), len(mean)))
-        return AlignmentReference(mean, flat, 0, 0.0, encoder=encoder), weights
+        reference = AlignmentReference.from_covariance(mean, flat, 0, 0.0, encoder)
+        return reference, weights
     barycenter, result = solve_barycenter(
         _Covariances(statistics), weights[varying], tol, max_iter, solver
     )
-    reference = AlignmentReference(
-        mean, barycenter, result.n_iter, result.residual, encoder=encoder
+    reference = AlignmentReference.from_covariance(
+        mean, barycenter, result.n_iter, result.residual, encoder
     )
     return reference, weights
 
@@ -93,7 +94,7 @@ def statistics_of(message):
 def map_matrix(statistics, reference):
     """Client step, after the reference came back: the linear part of the full map."""
     check_pair(reference, statistics)
-    if statistics.is_constant or not reference.covariance.any():
+    if statistics.is_constant or not reference.covariance_triangle.any():
         return np.eye(statistics.n_features)
     return transport_matrix(statistics.covariance, reference.covariance)
 

@@ -275,7 +275,7 @@ def _client_map(table, reference, arguments):
 
 def _aligned_fingerprint(encoder, reference, tau):
     """Tells aligned features from others, so that nobody aligns them again."""
-    digest = hashlib.sha256(reference.mean.tobytes() + reference.covariance.tobytes())
+    digest = hashlib.sha256(reference.mean.tobytes() + reference.covariance_triangle.tobytes())
     digest.update(repr(float(tau)).encode())
     return f"{encoder or 'features'}+aligned:{digest.hexdigest()[:16]}"
 

@@ -1,54 +1,28 @@
 """What all messages have in common."""
 
-from dataclasses import field, fields, replace
+from dataclasses import fields, replace
 
 import numpy as np
 
 from ._checks import (
-    array_fields,
-    check_finite,
     check_labels,
     check_name,
+    check_numbers,
     check_shapes,
 )
 from ._description import describe
 from ._disclosure import MIN_SAMPLES, check_disclosure
 from ._errors import MessageError, short
+from ._fields import is_array, is_named_arrays
 from ._storage import read_file, write_file
-from ._wire import decode, encode, from_wire, to_wire
-
-
-def array(*shape, meaning, kinds="f", optional=False, **options):
-    """Field that travels as an array; letters of its shape stand for sizes."""
-    metadata = {
-        "shape": shape,
-        "meaning": meaning,
-        "kinds": kinds,
-        "optional": optional,
-    }
-    return field(metadata=metadata, **options)
-
-
-def fact(meaning, **options):
-    """Field that travels as JSON."""
-    return field(metadata={"meaning": meaning}, **options)
-
-
-def client_field():
-    """Field for the name of a client."""
-    return fact("name of the client", default=None)
-
-
-def encoder_field():
-    """Field for the fingerprint of what made the features."""
-    return fact("fingerprint of the encoder", default=None)
+from ._wire import WireArray, decode, encode, to_wire
 
 
 class Message:
     """Frozen record of arrays and facts, equal when all its fields are equal.
 
-    A subclass is a dataclass with a ``kind``; its fields are made by :func:`array`
-    and :func:`fact`. It checks its own values in ``_check_values``.
+    A subclass is decorated by ``message_type`` and has a ``kind``; its fields are made
+    by the functions beside it. It checks its own values in ``_check_values``.
     """
 
     kind = ""
@@ -125,7 +99,7 @@ class Message:
             The same but for rounding; float64 is exact.
         """
         rounded = {
-            name: from_wire(*to_wire(array, dtype))
+            name: to_wire(array, dtype).decode()
             for name, array in sorted(self._arrays().items())
         }
         return replace(self, **self._fields_of(rounded))
@@ -147,7 +121,7 @@ class Message:
         for sent in self._arrays().values():
             largest = np.abs(sent).max(initial=0.0) if sent.dtype.kind == "f" else 0.0
             if largest > 0:
-                received = from_wire(*to_wire(sent, dtype))
+                received = to_wire(sent, dtype).decode()
                 errors.append(np.abs(received - sent).max() / largest)
         return float(max(errors))
 
@@ -243,17 +217,33 @@ class Message:
 
     # --------------------------------------------------------------- helpers
 
-    def _arrays(self):
-        """Arrays as they travel, by name."""
-        return {f.name: getattr(self, f.name) for f in array_fields(self)}
+    def _wire_arrays(self):
+        """Arrays as they came or were made, by the names that they travel under."""
+        arrays = {}
+        for field in fields(self):
+            value = vars(self)[field.name]
+            if is_array(field):
+                arrays[field.name] = _as_wire(value)
+            elif is_named_arrays(field):
+                for name, array in value.items():
+                    arrays[f"{field.name}/{name}"] = _as_wire(array)
+        return arrays
 
-    def _array_names(self):
-        return [f.name for f in array_fields(self)]
+    def _arrays(self):
+        """Arrays in float64, by the names that they travel under."""
+        return {name: array.decode() for name, array in self._wire_arrays().items()}
 
     @classmethod
     def _fields_of(cls, arrays):
-        """Values of fields, from arrays as they travel."""
-        return arrays
+        """Values of fields, from arrays by the names that they travel under."""
+        values = dict(arrays)
+        for field in filter(is_named_arrays, fields(cls)):
+            prefix = f"{field.name}/"
+            names = [name for name in arrays if name.startswith(prefix)]
+            values[field.name] = {
+                name.removeprefix(prefix): values.pop(name) for name in names
+            }
+        return values
 
     @classmethod
     def _from_format_1(cls, arrays):
@@ -261,11 +251,10 @@ class Message:
         return arrays
 
     def _facts(self):
-        in_arrays = {f.name for f in array_fields(self)}
         return {
-            f.name: getattr(self, f.name)
-            for f in fields(self)
-            if f.name not in in_arrays
+            field.name: getattr(self, field.name)
+            for field in fields(self)
+            if not is_array(field) and not is_named_arrays(field)
         }
 
     def _group_sizes(self):
@@ -310,7 +299,7 @@ class Message:
         if missing:
             raise MessageError(f"this message of kind {cls.kind!r} lacks {missing}.")
         message = cls(**{f.name: values[f.name] for f in fields(cls)})
-        strangers = set(arrays) - set(message._array_names())
+        strangers = arrays.keys() - message._wire_arrays().keys()
         if strangers:
             raise MessageError(f"arrays {short(sorted(strangers))} do not belong.")
         return message
@@ -318,8 +307,8 @@ class Message:
     def _check(self, deep=False):
         """Refuse values that cannot be; eigenvalues are looked at only if ``deep``."""
         try:
-            for name, array in self._arrays().items():
-                check_finite(name, array)
+            for name, array in self._wire_arrays().items():
+                check_numbers(name, array)
             self._check_values(check_shapes(self), deep)
         except MessageError as error:
             raise MessageError(error.reason, getattr(self, "client", None)) from None
@@ -346,9 +335,17 @@ def _plain(value):
 
 
 def _equal(left, right):
+    if isinstance(left, dict):
+        return left.keys() == right.keys() and all(
+            _equal(left[name], right[name]) for name in left
+        )
     if isinstance(left, np.ndarray) or isinstance(right, np.ndarray):
         return np.array_equal(left, right)
     return bool(left == right)
+
+
+def _as_wire(value):
+    return value if isinstance(value, WireArray) else WireArray(value)
 
 
 def _short(value):

@@ -7,19 +7,18 @@ from numbers import Integral, Real
 import numpy as np
 
 from ._errors import MessageError, short
+from ._fields import is_array
 from ._packing import is_semidefinite, packed_diagonal, triangle_order
-from ._wire import from_wire, to_wire
+from ._wire import WireArray, came_by, largest
 
 # Largest change of an entry by the wire, relative to the largest entry of its array.
 ROUNDING = {"float64": 1e-9, "float32": 2.0**-22, "float16": 2.0**-10}
 
+# Sums of products of numbers up to this do not overflow.
+MAX_NUMBER = 2.0**500
+
 # Integers above this are not exact in float64, and no client has as many rows.
 MAX_COUNT = 2**53
-
-
-def array_fields(message):
-    """Fields of a message that are arrays of a known shape."""
-    return [field for field in fields(message) if "shape" in field.metadata]
 
 
 def check_shapes(message):
@@ -28,9 +27,9 @@ def check_shapes(message):
     Letters come from the fields; a number in place of a letter is a size, "t" that of
     a packed triangle of order "m".
     """
-    sizes = {}
-    for field in array_fields(message):
-        name, array = field.name, getattr(message, field.name)
+    sizes, arrays = {}, message._wire_arrays()
+    for field in filter(is_array, fields(message)):
+        name, array = field.name, arrays[field.name].tensor
         letters = field.metadata["shape"]
         if array.dtype.kind not in field.metadata["kinds"]:
             raise MessageError(f"{name} has the wrong dtype, {array.dtype}.")
@@ -62,12 +61,22 @@ def check_triangle(length, n_features):
         )
 
 
-def check_finite(name, array):
-    """Refuse NaN and infinity, and what is no array of numbers."""
-    if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiub":
+def check_numbers(name, array):
+    """Refuse NaN, infinity and what would become it, and what is no array."""
+    tensor, exponent = array
+    if not isinstance(tensor, np.ndarray) or tensor.dtype.kind not in "fiub":
         raise MessageError(f"{name} is no array of numbers.")
-    if array.dtype.kind == "f" and not np.isfinite(array).all():
+    if tensor.dtype.kind != "f":
+        return
+    with np.errstate(over="ignore"):
+        size = np.ldexp(largest(tensor), exponent)
+    if not np.isfinite(size):
         raise MessageError(f"{name} contains NaN or infinity.")
+    if size > MAX_NUMBER:
+        raise MessageError(
+            f"{name} contains a number of {size:.0e}; above {MAX_NUMBER:.0e} nothing "
+            "can be computed."
+        )
 
 
 def check_number(name, value, least, most, kind=Real):
@@ -122,22 +131,26 @@ def check_labels(classes):
         raise MessageError(f"classes must name each label once: {short(classes)}.")
 
 
-def check_variances(name, variances, tolerance=0.0):
+def check_variances(name, array, tolerance=0.0):
     """Refuse negative variances; rounding by the wire does not change the sign."""
-    if variances.min(initial=0.0) < -tolerance:
+    least = np.ldexp(float(array.tensor.min(initial=0.0)), array.exponent)
+    if least < -tolerance:
         raise MessageError(f"{name} contains a negative variance.")
 
 
-def check_covariance(name, packed, tolerance=0.0):
+def check_covariance(name, array, tolerance=0.0):
     """Refuse a packed matrix that no rows can have as covariance.
 
     Rounding moves each entry by at most its share of the largest, hence each eigenvalue
     by at most as much times the number of features.
     """
-    order, largest = triangle_order(len(packed)), np.abs(packed).max()
-    check_variances(name, packed[packed_diagonal(order)], tolerance)
-    tolerance += _rounding(packed) * order * largest
-    if largest > 0 and not is_semidefinite(packed, tolerance):
+    packed, exponent = array
+    order, size = triangle_order(len(packed)), largest(packed)
+    check_variances(
+        name, WireArray(packed[packed_diagonal(order)], exponent), tolerance
+    )
+    tolerance = np.ldexp(tolerance, -exponent) + _rounding(packed) * order * size
+    if size > 0 and not is_semidefinite(packed, tolerance):
         raise MessageError(
             f"{name} is not positive semi-definite, so no rows can have it."
         )
@@ -149,6 +162,6 @@ def _rounding(numbers):
     It may not be the last: what came in float16 is often kept in float32.
     """
     for dtype in ("float16", "float32"):
-        if np.array_equal(from_wire(*to_wire(numbers, dtype)), numbers):
+        if numbers.dtype == dtype or came_by(numbers, dtype):
             return ROUNDING[dtype]
     return ROUNDING["float64"]

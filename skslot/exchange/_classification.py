@@ -1,10 +1,10 @@
 """The messages of the classifiers."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
-from ._base import Message, array, client_field, encoder_field, fact
+from ._base import Message
 from ._checks import (
     check_counts,
     check_covariance,
@@ -14,8 +14,10 @@ from ._checks import (
 )
 from ._disclosure import class_sizes
 from ._errors import MessageError, short
+from ._fields import array, client_field, encoder_field, fact, message_type
 from ._messages import ClientStatistics
 from ._packing import pack_triangle, unpack_triangle
+from ._wire import WireArray, largest
 
 # Shares of components, each rounded by the wire, add up to 1 but for this much.
 WEIGHT_TOLERANCE = 0.01
@@ -63,15 +65,17 @@ class _AlignableMessage(Message):
 
     def _check_alignment(self, deep):
         """Refuse what alignment could not use; all of it may be absent."""
+        triangle = self._wire_arrays()["covariance_triangle"]
+        is_absent = not triangle.tensor.size
         if self.shrinkage.size:
             check_number("shrinkage", float(self.shrinkage[0]), 0, 1)
-            if not self.covariance_triangle.size:
+            if is_absent:
                 raise MessageError("there is a shrinkage, but no covariance.")
-        if deep and self.covariance_triangle.size:
-            check_covariance("the covariance", self.covariance_triangle)
+        if deep and not is_absent:
+            check_covariance("the covariance", triangle)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@message_type
 class ClassStatistics(_AlignableMessage):
     """What one client sends for a Gaussian classifier, aligned or not.
 
@@ -244,7 +248,7 @@ class ClassStatistics(_AlignableMessage):
         self._check_alignment(deep)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@message_type
 class LinearModel(Message):
     """What the server sends back: a linear classifier.
 
@@ -295,7 +299,7 @@ class LinearModel(Message):
             )
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@message_type
 class ClassMixtures(_AlignableMessage):
     """What one client sends for FedPFT: a Gaussian mixture for each class it holds.
 
@@ -411,12 +415,15 @@ class ClassMixtures(_AlignableMessage):
 
     def _check_components(self):
         # EM subtracts products of means from each other, which leaves some rounding
-        tolerance = EM_ROUNDING * np.square(self.means).max()
+        arrays = self._wire_arrays()
+        means, covariances = arrays["means"], arrays["covariances"]
+        tolerance = EM_ROUNDING * np.ldexp(largest(means.tensor), means.exponent) ** 2
         if self.covariance_type != "full":
-            check_variances("covariances", self.covariances, tolerance)
+            check_variances("covariances", covariances, tolerance)
             return
-        for packed in self.covariances:
-            check_covariance("a covariance", packed, tolerance)
+        for packed in covariances.tensor:
+            one = WireArray(packed, covariances.exponent)
+            check_covariance("a covariance", one, tolerance)
 
 
 def _n_variances(covariance_type, n_features):

@@ -1,24 +1,24 @@
 """The messages of the alignment round."""
 
-from dataclasses import dataclass
 from functools import cached_property
 from numbers import Integral
 
 import numpy as np
 
 from ..statistics._shrinkage import shrink
-from ._base import Message, array, client_field, encoder_field, fact
+from ._base import Message
 from ._checks import (
     MAX_COUNT,
     check_covariance,
     check_number,
-    check_triangle,
 )
 from ._errors import MessageError
+from ._fields import array, client_field, encoder_field, fact, message_type
 from ._packing import pack_triangle, packed_diagonal, unpack_triangle
+from ._wire import WireArray
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@message_type
 class ClientStatistics(Message):
     """What one client sends: size, mean, covariance and shrinkage of its features.
 
@@ -125,10 +125,11 @@ class ClientStatistics(Message):
         check_number("n_samples", self.n_samples, 1, MAX_COUNT, Integral)
         check_number("shrinkage", self.shrinkage, 0, 1)
         if deep:
-            check_covariance("the covariance", self.covariance_triangle)
+            triangle = self._wire_arrays()["covariance_triangle"]
+            check_covariance("the covariance", triangle)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@message_type
 class AlignmentReference(Message):
     """What the server sends back: the Gaussian that all clients are moved towards.
 
@@ -138,8 +139,9 @@ class AlignmentReference(Message):
     ----------
     mean : ndarray of shape (n_features,)
         Weighted mean of the clients' means.
-    covariance : ndarray of shape (n_features, n_features)
-        Bures-Wasserstein barycenter of the clients' shrunk covariances.
+    covariance_triangle : ndarray of shape (n_features * (n_features + 1) / 2,)
+        Upper triangle of the Bures-Wasserstein barycenter of the clients' shrunk
+        covariances, row by row.
     n_iter : int
         Passes that the barycenter took.
     residual : float
@@ -168,11 +170,38 @@ class AlignmentReference(Message):
     kind = "alignment reference"
 
     mean: np.ndarray = array("m", meaning="mean of the reference")
-    covariance: np.ndarray = array("m", "m", meaning="covariance of the reference")
+    covariance_triangle: np.ndarray = array(
+        "t", meaning="covariance of the reference, upper triangle"
+    )
     n_iter: int = fact("passes of the solver")
     residual: float = fact("its residual")
     tau: float | None = fact("strength of the alignment", default=None)
     encoder: str | None = encoder_field()
+
+    @classmethod
+    def from_covariance(cls, mean, covariance, n_iter, residual, encoder=None):
+        """Message from a full covariance.
+
+        Parameters
+        ----------
+        mean : ndarray of shape (n_features,)
+            Mean of the reference.
+        covariance : ndarray of shape (n_features, n_features)
+            Its covariance; only the upper triangle is read.
+        n_iter : int
+            Passes of the solver.
+        residual : float
+            Its residual.
+        encoder : str, default=None
+            Fingerprint of what made the features.
+
+        Returns
+        -------
+        reference : AlignmentReference
+            The message.
+        """
+        triangle = pack_triangle(covariance)
+        return cls(mean, triangle, n_iter, residual, encoder=encoder)
 
     def __repr__(self):
         return (
@@ -185,33 +214,19 @@ class AlignmentReference(Message):
         """Number of features."""
         return len(self.mean)
 
-    def _arrays(self):
-        return {
-            "mean": self.mean,
-            "covariance_triangle": pack_triangle(self.covariance),
-        }
-
-    def _array_names(self):
-        return ["mean", "covariance_triangle"]
-
-    @classmethod
-    def _fields_of(cls, arrays):
-        arrays = dict(arrays)
-        if {"mean", "covariance_triangle"} <= arrays.keys():
-            triangle = arrays.pop("covariance_triangle")
-            if triangle.ndim != 1 or arrays["mean"].ndim != 1:
-                raise MessageError("mean and covariance have the wrong shape.")
-            check_triangle(len(triangle), len(arrays["mean"]))
-            arrays["covariance"] = unpack_triangle(triangle)
-        return arrays
+    @property
+    def covariance(self):
+        """Bures-Wasserstein barycenter of the clients' shrunk covariances."""
+        return unpack_triangle(self.covariance_triangle)
 
     @classmethod
     def _from_format_1(cls, arrays):
         arrays = dict(arrays)
-        covariance = arrays.pop("covariance", np.empty(0))
+        covariance = arrays.pop("covariance", WireArray(np.empty(0))).decode()
         if covariance.ndim != 2 or not np.array_equal(covariance, covariance.T):
             raise MessageError("covariance is not a symmetric matrix.")
-        return {**arrays, "covariance_triangle": pack_triangle(covariance)}
+        triangle = WireArray(pack_triangle(covariance))
+        return {**arrays, "covariance_triangle": triangle}
 
     def _check_values(self, sizes, deep):
         check_number("n_iter", self.n_iter, 0, MAX_COUNT, Integral)
@@ -219,5 +234,5 @@ class AlignmentReference(Message):
         if self.tau is not None:
             check_number("tau", self.tau, 0, 1)
         if deep:
-            packed = pack_triangle(self.covariance)
-            check_covariance("the covariance", packed)
+            triangle = self._wire_arrays()["covariance_triangle"]
+            check_covariance("the covariance", triangle)

@@ -1,7 +1,7 @@
 """Symmetric matrices as the vector of their upper triangle."""
 
 import numpy as np
-from scipy.linalg.lapack import dpptrf, dtrttp
+from scipy.linalg.lapack import dpftrf, dtrttp, spftrf
 
 
 def pack_triangle(matrix):
@@ -35,10 +35,37 @@ def packed_diagonal(order):
 
 
 def is_semidefinite(packed, tolerance):
-    """Whether no eigenvalue is below minus the tolerance, but for rounding."""
+    """Whether no eigenvalue is below minus the tolerance, but for rounding.
+
+    Narrow numbers are factorised in single precision, which is faster and takes half
+    the memory; the tolerance for float32 is near its rounding, so that a failure is
+    looked at again.
+    """
+    precisions = {"float16": [np.float32], "float32": [np.float32, np.float64]}
+    return any(
+        _has_cholesky_factor(packed, tolerance, precision)
+        for precision in precisions.get(packed.dtype.name, [np.float64])
+    )
+
+
+def _has_cholesky_factor(packed, shift, dtype):
+    """Whether Cholesky's method succeeds once the diagonal is shifted.
+
+    In LAPACK's rectangular full packed format, which has the size of the triangle and
+    nearly the speed of a full matrix. Its columns are the rows here.
+    """
     order = triangle_order(len(packed))
-    shifted = packed.copy()
-    shifted[packed_diagonal(order)] += tolerance
-    # in packed form: half the memory of a full matrix, which is still to come
-    _, info = dpptrf(order, shifted, lower=1, overwrite_ap=1)
+    half, is_even = (order + 1) // 2, 1 - order % 2
+    rectangle = np.empty((half, order + is_even), dtype)
+    stop = 0
+    for index in range(order):
+        start, stop = stop, stop + order - index
+        if index < half:
+            column = rectangle[index, index + is_even :]
+        else:
+            column = rectangle[index - half + 1 - is_even :, index - half]
+        column[:] = packed[start:stop]
+        column[0] += shift
+    factorise = spftrf if dtype is np.float32 else dpftrf
+    _, info = factorise(order, rectangle.ravel(), uplo="L", overwrite_a=1)
     return info == 0

@@ -1,21 +1,25 @@
 """The messages of federated training."""
 
-from dataclasses import dataclass
 from numbers import Integral
 
 import numpy as np
 
-from ._base import Message, array, client_field, encoder_field, fact
+from ._base import Message
 from ._checks import MAX_COUNT, check_number, check_rows_of_classes
 from ._disclosure import class_sizes
-
-# Keeps names of a head's tensors apart from those of other arrays in the message.
-PREFIX = "weights/"
+from ._fields import (
+    array,
+    client_field,
+    encoder_field,
+    fact,
+    message_type,
+    named_arrays,
+)
 
 LARGEST = np.finfo(np.float64).max
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@message_type
 class FeatureSummary(Message):
     """What one client sends for a common scale: size, mean and variance of its rows.
 
@@ -66,7 +70,7 @@ class FeatureSummary(Message):
         check_number("variance", self.variance, 0, LARGEST)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@message_type
 class FeatureScale(Message):
     """What the server sends back: the origin and the unit of all features.
 
@@ -124,7 +128,7 @@ class FeatureScale(Message):
         check_number("scale", self.scale, np.finfo(np.float64).tiny, LARGEST)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@message_type
 class HeadWeights(Message):
     """Weights of a head: of one client after local training, or their average.
 
@@ -167,7 +171,7 @@ class HeadWeights(Message):
 
     classes: list = fact("labels")
     counts: np.ndarray = array("c", kinds="i", meaning="number of rows of each class")
-    weights: dict = fact("weights of the head")
+    weights: dict = named_arrays("weights of the head")
     losses: np.ndarray = array(2, meaning="loss before and after local training")
     n_features: int = fact("number of features")
     n_rounds: int = fact("rounds of training behind the weights")
@@ -179,43 +183,12 @@ class HeadWeights(Message):
         """Number of rows."""
         return int(self.counts.sum())
 
-    def __eq__(self, other):
-        if type(self) is not type(other):
-            return NotImplemented
-        return self._facts() == other._facts() and _equal_arrays(
-            self._arrays(), other._arrays()
-        )
-
-    __hash__ = None
-
     def __repr__(self):
         shapes = {name: np.shape(array) for name, array in self.weights.items()}
         return (
             f"HeadWeights(client={self.client!r}, classes={self.classes}, "
             f"n_samples={self.n_samples}, n_rounds={self.n_rounds}, weights={shapes})"
         )
-
-    def _arrays(self):
-        weights = {PREFIX + name: array for name, array in self.weights.items()}
-        return {"counts": self.counts, "losses": self.losses, **weights}
-
-    def _array_names(self):
-        return list(self._arrays())
-
-    @classmethod
-    def _fields_of(cls, arrays):
-        weights = {
-            name.removeprefix(PREFIX): array
-            for name, array in arrays.items()
-            if name.startswith(PREFIX)
-        }
-        others = {n: array for n, array in arrays.items() if not n.startswith(PREFIX)}
-        return {**others, "weights": weights}
-
-    def _facts(self):
-        facts = super()._facts()
-        del facts["weights"]
-        return facts
 
     def _group_sizes(self):
         return class_sizes(self)
@@ -224,9 +197,3 @@ class HeadWeights(Message):
         check_rows_of_classes(self.classes, self.counts)
         check_number("n_features", self.n_features, 1, MAX_COUNT, Integral)
         check_number("n_rounds", self.n_rounds, 1, MAX_COUNT, Integral)
-
-
-def _equal_arrays(left, right):
-    return left.keys() == right.keys() and all(
-        np.array_equal(left[name], right[name]) for name in left
-    )

@@ -8,6 +8,7 @@ the covariance of a reference as a triangle. Both are read, format 2 is written.
 import hashlib
 import json
 import re
+from typing import NamedTuple
 
 import numpy as np
 from safetensors import SafetensorError
@@ -25,8 +26,27 @@ READABLE = ("1", "2")
 MAX_HEADER = 2**20
 MAX_CONTAINERS = 3
 STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"')
+# Numbers that are looked at together.
+PIECE = 2**14
 # Exponents of scales: those of float64, denormal numbers included.
 MAX_EXPONENT = 1100
+
+
+class WireArray(NamedTuple):
+    """An array as it was sent: divided by a power of two to fit its dtype."""
+
+    tensor: np.ndarray
+    exponent: int = 0
+
+    def decode(self):
+        """The numbers in float64, and whole numbers as they are."""
+        if self.tensor.dtype.kind != "f":
+            return self.tensor
+        array = self.tensor.astype(np.float64, copy=False)
+        if not self.exponent:
+            return array
+        with np.errstate(over="ignore"):  # what is infinite is refused later
+            return np.ldexp(array, self.exponent)
 
 
 def encode(kind, arrays, facts, dtype):
@@ -48,38 +68,43 @@ def encode(kind, arrays, facts, dtype):
 
 
 def decode(data):
-    """Arrays, floats as float64, and the header of a message."""
+    """Arrays as they were sent, and the header of a message."""
     tensors, header = _read(data)
     scales = header["scales"]
     arrays = {
-        name: from_wire(tensors[name], scales.get(name, 0))
+        name: WireArray(tensors[name], scales.get(name, 0))
         for name in sorted(tensors)  # safetensors keeps no order
     }
     return arrays, header
 
 
 def to_wire(array, dtype):
-    """An array as it is sent, and the power of two that it was divided by."""
+    """An array as it is sent in this precision."""
     _check_dtype(dtype)
     if array.dtype.kind not in "fiub":
         raise MessageError(f"arrays of dtype {array.dtype} cannot be sent.")
     if array.dtype.kind != "f":
-        return np.asarray(array, order="C"), 0
+        return WireArray(np.asarray(array, order="C"))
     exponent = _exponent(array, dtype)
     if exponent:
         array = np.ldexp(array, -exponent)
-    return array.astype(dtype, order="C", copy=False), exponent
+    return WireArray(array.astype(dtype, order="C", copy=False), exponent)
 
 
-def from_wire(tensor, exponent):
-    """An array as it arrives: floats in float64."""
-    if tensor.dtype.kind != "f":
-        return tensor
-    array = tensor.astype(np.float64)
-    if exponent:
-        with np.errstate(over="ignore"):  # what is infinite is refused later
-            np.ldexp(array, exponent, out=array)
-    return array
+def came_by(array, dtype):
+    """Whether sending an array in this precision would change nothing in it."""
+    exponent = _exponent(array, dtype)
+    # piece by piece: reading a message must not take many times its memory
+    for start in range(0, len(array), PIECE):
+        piece = np.ldexp(array[start : start + PIECE], -exponent)
+        if not np.array_equal(piece.astype(dtype), piece):
+            return False
+    return True
+
+
+def largest(array):
+    """Largest absolute value, NaN if there is one, without a copy of the array."""
+    return float(max(array.max(initial=0.0), -array.min(initial=0.0)))
 
 
 def checksum(header, tensors):
@@ -154,10 +179,10 @@ def _exponent(array, dtype):
     if dtype == "float64" or not array.size:
         return 0
     least = {"float32": 2.0**-60, "float16": 2.0**-10}[dtype]
-    largest = np.abs(array).max()
-    if least <= largest <= np.finfo(dtype).max or not largest:
+    size = largest(array)
+    if least <= size <= float(np.finfo(dtype).max) or not size:
         return 0
-    return int(np.frexp(largest)[1]) - 14
+    return int(np.frexp(size)[1]) - 14
 
 
 def _parse(text):

@@ -30,9 +30,7 @@ def make_messages():
     weights = {"weight": means, "bias": mean[:2], "steps": np.array(3)}
     return {
         "client statistics": ClientStatistics(50, mean, triangle, 0.1, "A"),
-        "alignment reference": AlignmentReference(
-            mean, (covariance + covariance.T) / 2, 7, 1e-9, 0.4
-        ),
+        "alignment reference": AlignmentReference(mean, triangle, 7, 1e-9, 0.4),
         "class statistics": ClassStatistics(
             ["a", "b"], counts, means, triangle, np.array([0.25]), "A"
         ),

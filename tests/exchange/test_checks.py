@@ -14,7 +14,7 @@ from skslot.exchange import (
     MessageError,
     load_message,
 )
-from skslot.exchange._packing import pack_triangle
+from skslot.exchange._packing import is_semidefinite, pack_triangle
 from skslot.exchange._wire import WIRE_DTYPES
 
 NAN, INF = np.array([np.nan, 0, 0]), np.array([0, np.inf, 0])
@@ -43,7 +43,11 @@ WRONG = [
     ("client statistics", {"stranger": np.ones(3)}, r"\['stranger'\] do not belong"),
     ("alignment reference", {"covariance_triangle": NOT_PSD}, "not positive semi-def"),
     ("alignment reference", {"covariance_triangle": np.ones(5)}, "triangle of 5"),
-    ("alignment reference", {"covariance_triangle": np.ones((2, 3))}, "wrong shape"),
+    (
+        "alignment reference",
+        {"covariance_triangle": np.ones((2, 3))},
+        "must have 1 axes",
+    ),
     ("alignment reference", {"mean": NAN}, "mean contains NaN"),
     ("alignment reference", {"n_iter": -1}, "n_iter must be"),
     ("alignment reference", {"residual": -1.0}, "residual must be"),
@@ -223,3 +227,22 @@ def test_class_statistics_of_secure_sums_can_be_sent(messages):
 def test_packing_is_not_confused_by_the_order_of_memory():
     covariance = np.asfortranarray(np.cov(np.random.default_rng(0).normal(size=(3, 9))))
     assert np.array_equal(pack_triangle(covariance), pack_triangle(covariance.copy()))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16"])
+def test_numbers_whose_squares_overflow_are_refused(messages, dtype):
+    message = replace(messages["client statistics"], mean=np.full(3, 1e300))
+    with pytest.raises(MessageError, match="client 'A'.*mean contains .* 1e\\+300"):
+        message.to_bytes(dtype)
+
+
+@pytest.mark.parametrize("order", [1, 2, 3, 4, 7, 8, 40])
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16"])
+def test_definiteness_is_that_of_the_eigenvalues(order, dtype):
+    rng = np.random.default_rng(order)
+    for least in (-0.1, 0.1):
+        basis = np.linalg.qr(rng.standard_normal((order, order)))[0]
+        values = np.r_[least, rng.uniform(1, 2, order - 1)]
+        packed = pack_triangle((basis * values) @ basis.T).astype(dtype)
+        assert is_semidefinite(packed, 0.05) == (least > 0)
+        assert is_semidefinite(packed, 0.15)

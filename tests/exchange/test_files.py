@@ -1,13 +1,14 @@
 """Messages in files: written as a whole, read one at a time, refused one by one."""
 
 import os
+import tracemalloc
 from dataclasses import replace
 from weakref import finalize
 
 import numpy as np
 import pytest
 
-from skslot import FederatedOTAligner
+from skslot import FedCGSClassifier, FederatedOTAligner
 from skslot.exchange import (
     ClientStatistics,
     FeatureScale,
@@ -248,3 +249,20 @@ def test_files_are_never_all_in_memory(tmp_path, monkeypatch):
     FederatedOTAligner().server_aggregate(load_messages(paths))
     assert len(most) > 24
     assert max(most) <= 4
+
+
+@pytest.mark.parametrize("dtype", WIRE_DTYPES)
+@pytest.mark.parametrize("scale", [1.0, 1e9])
+def test_reading_takes_at_most_three_times_the_message(dtype, scale):
+    rows = scale * np.random.default_rng(0).standard_normal((300, 256))
+    labels = np.arange(300) % 3
+    classifier = FedCGSClassifier(aligner=FederatedOTAligner())
+    data = classifier.client_update(rows, labels, client="A").to_bytes(dtype)
+    load_message(data)  # what is imported or cached on first use
+    tracemalloc.start()
+    message = load_message(data)
+    kept, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 3 * len(data) + 32 * 1024
+    assert kept < len(data) + 32 * 1024
+    assert message.covariance_triangle.dtype == message.means.dtype == np.float64

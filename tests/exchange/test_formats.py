@@ -24,7 +24,6 @@ from skslot.exchange._wire import decode
 FIXTURES = Path(__file__).parent / "fixtures"
 
 TRIANGLE = np.array([2.0, 0.5, 0.25, 3.0, -1.0, 4.0])
-COVARIANCE = np.array([[2.0, 0.5, 0.25], [0.5, 3.0, -1.0], [0.25, -1.0, 4.0]])
 MEAN = np.array([1.0, -2.5, 0.125])
 NONE = np.empty(0)
 
@@ -33,7 +32,7 @@ EXPECTED = {
     "client_statistics_float16": ClientStatistics(
         50, 2.0**20 * MEAN, 2.0**40 * TRIANGLE, 0.1, "far from zero"
     ),
-    "alignment_reference": AlignmentReference(MEAN, COVARIANCE, 7, 1e-9, 0.4),
+    "alignment_reference": AlignmentReference(MEAN, TRIANGLE, 7, 1e-9, 0.4),
     "class_statistics": ClassStatistics(
         ["a", "b"],
         np.array([20, 0]),
@@ -118,5 +117,5 @@ def test_statistics_of_512_features_take_264_kilobytes_in_float16():
 
 def test_reference_is_sent_as_a_triangle():
     m = 64
-    message = AlignmentReference(np.ones(m), np.eye(m), 3, 0.0)
+    message = AlignmentReference.from_covariance(np.ones(m), np.eye(m), 3, 0.0)
     assert payload(message.to_bytes("float32")) == 4 * (m + m * (m + 1) // 2)

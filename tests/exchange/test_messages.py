@@ -103,7 +103,7 @@ def example_statistics(client="A"):
 
 
 def example_reference():
-    return AlignmentReference(np.arange(2.0), np.eye(2), 3, 1e-9)
+    return AlignmentReference.from_covariance(np.arange(2.0), np.eye(2), 3, 1e-9)
 
 
 @pytest.mark.parametrize("message", [example_statistics(), example_reference()])
@@ -129,7 +129,7 @@ def test_client_of_any_kind_compares(client):
         (example_statistics(), {"covariance_triangle": np.zeros(3)}),
         (example_statistics(), {"shrinkage": 0.2}),
         (example_reference(), {"mean": np.zeros(2)}),
-        (example_reference(), {"covariance": 2 * np.eye(2)}),
+        (example_reference(), {"covariance_triangle": np.array([2.0, 0.0, 2.0])}),
         (example_reference(), {"n_iter": 4}),
         (example_reference(), {"residual": 0.0}),
     ],

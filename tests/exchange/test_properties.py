@@ -37,7 +37,7 @@ COUNTS = st.integers(1, 2**31 - 1)
 def parts(draw):
     """Numbers of some features, of any size, and the classes of some labels."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
-    m, scale = draw(st.integers(1, 6)), 10.0 ** draw(st.integers(-100, 100))
+    m, scale = draw(st.integers(1, 6)), 10.0 ** draw(st.integers(-100, 70))
     classes = draw(LABELS)
     rows = scale * rng.standard_normal((draw(st.integers(1, 12)), m))
     covariance = rows.T @ rows / len(rows)
@@ -54,7 +54,9 @@ def statistics(draw, rng, m, scale, classes, counts, covariance):
 def reference(draw, rng, m, scale, classes, counts, covariance):
     tau = draw(st.none() | st.floats(0, 1))
     mean = scale * rng.standard_normal(m)
-    return AlignmentReference(mean, covariance, draw(st.integers(0, 100)), 1e-9, tau)
+    return AlignmentReference(
+        mean, pack_triangle(covariance), draw(st.integers(0, 100)), 1e-9, tau
+    )
 
 
 def class_statistics(draw, rng, m, scale, classes, counts, covariance):
