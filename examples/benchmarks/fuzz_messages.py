@@ -26,6 +26,7 @@ import numpy as np
 from safetensors.numpy import load, save
 
 from skslot.exchange import (
+    AlignedModel,
     AlignmentReference,
     ClassMixtures,
     ClassStatistics,
@@ -82,6 +83,7 @@ def examples(n_features, seed=0):
         ClassStatistics([1.5, 2.5, 4.0], counts, means, triangle),
         *mixtures,
         LinearModel(["x", "y"], mean[None], np.array([0.5]), "A"),
+        AlignedModel(["x", "y"], mean[None], mean[:1], mean, triangle, 7, 1e-9, 0.4),
         FeatureSummary(30, mean, 1.5, "Zürich"),
         FeatureScale(mean, 0.5),
         HeadWeights(["x", "y", "z"], counts, head, np.ones(2), n_features, 2, "B"),

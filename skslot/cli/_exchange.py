@@ -7,6 +7,9 @@ from pathlib import Path
 
 from ._options import fraction_or
 
+# Strength of the alignment when nobody says otherwise.
+DEFAULT_TAU = 0.4
+
 DTYPES = ("float64", "float32", "float16")
 
 

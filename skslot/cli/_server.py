@@ -1,27 +1,15 @@
 """``skslot aggregate``: what the server makes of the files of all sites."""
 
-import sys
-import unicodedata
-import warnings
-from collections import defaultdict
 from dataclasses import replace
 from glob import glob, has_magic
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
-from ._exchange import (
-    add_dtype,
-    add_output,
-    announce,
-    check_is_of_client,
-    plain_warnings,
-)
+from ._exchange import DEFAULT_TAU, add_dtype, add_output, announce, plain_warnings
 from ._files import refuse_overwrite
-from ._options import fraction_or, plain_name, show_progress
-
-MOST_CLASSES = 20
+from ._options import fraction_or, show_progress
+from ._senders import print_class_table, read_senders, warn_of_spellings
 
 
 def add_commands(commands):
@@ -30,24 +18,31 @@ def add_commands(commands):
         "aggregate",
         help="at the server: make the reference and the models from the files of sites",
         description="Make the reference that all sites align to from the files that "
-        "skslot summarize wrote, and with --models also a classifier for each site "
-        "that includes its alignment. Files are read one at a time. If one is refused, "
-        "all others are still checked, nothing is written and the exit code is 1; "
-        "--skip-refused goes on without it. Two files of one client are always an "
-        "error.",
+        "skslot summarize wrote, and a classifier if these have labels: --model writes "
+        "one for all sites, --site-models one for each, which includes its alignment. "
+        "Files are read one at a time. If one is refused, all others are still "
+        "checked, nothing is written and the exit code is 1; --skip-refused goes on "
+        "without it. Two files of one client are always an error.",
         epilog="example: skslot aggregate received/*.slot -o reference.slot "
-        "--models models",
+        "--model global.slot",
     )
     aggregate.add_argument(
         "messages", nargs="+", metavar="FILE.slot", help="one file of each site"
     )
     add_output(aggregate, "FILE.slot", "the reference, for all sites", required=False)
     aggregate.add_argument(
-        "--models",
+        "--model",
+        type=Path,
+        metavar="FILE.slot",
+        help="one model for all sites, which align by themselves; needs files with "
+        "labels, but not of all sites",
+    )
+    aggregate.add_argument(
+        "--site-models",
         type=Path,
         metavar="FOLDER",
-        help="where to write a model for each site, A.model.slot for A.slot; needs "
-        "files with labels. A site that sent none gets a model too",
+        help="where to write a model for each site, A.model.slot for A.slot, with its "
+        "alignment folded in; needs labels as --model does",
     )
     aggregate.add_argument(
         "--tau",
@@ -71,51 +66,22 @@ def add_commands(commands):
     aggregate.set_defaults(run=_aggregate)
 
 
-class _Sender(NamedTuple):
-    """What is kept of a file, so that files need not stay in memory."""
-
-    kind: type
-    client: object
-    n_samples: int
-    n_features: int
-    encoder: str | None
-    class_counts: dict
-
-    @classmethod
-    def of(cls, message):
-        """Facts about the message; those of a server have no client and no rows."""
-        client, rows = (getattr(message, n, None) for n in ("client", "n_samples"))
-        counts = getattr(message, "counts", None)
-        return cls(
-            type(message),
-            client,
-            rows,
-            message.n_features,
-            message.encoder,
-            {} if counts is None else dict(zip(message.classes, counts, strict=True)),
-        )
-
-    @property
-    def has_labels(self):
-        """Whether the message describes classes."""
-        return hasattr(self.kind, "class_means")
-
-
 def _aggregate(arguments):
-    from ..exchange import load_messages
+    from ..exchange import AlignedModel, load_messages
 
-    output, folder = arguments.output, arguments.models
-    if output is None and folder is None:
+    output, model, folder = arguments.output, arguments.model, arguments.site_models
+    if output is model is folder is None:
         raise ValueError(
-            "nothing to write: give -o FILE.slot, --models FOLDER or both."
+            "nothing to write: give -o FILE.slot, --model FILE.slot or --site-models "
+            "FOLDER."
         )
     paths = _paths(arguments)
     targets = _targets(paths, folder)
     _refuse_outputs(arguments, targets.values(), paths)
     messages = load_messages(paths, on_error="skip", progress=_progress())
-    senders = _read_senders(messages, arguments.skip_refused)
+    senders = read_senders(messages, arguments.skip_refused)
     with plain_warnings():
-        _warn_of_spellings(senders.values())
+        warn_of_spellings(senders.values())
         reference, classifier = _fit(messages, senders, arguments)
     _print_facts(senders, reference, arguments)
     if folder is not None:
@@ -123,11 +89,15 @@ def _aggregate(arguments):
     if output is not None:
         reference.save(output, arguments.dtype)
         announce(output, "send it to all sites")
+    if model is not None:
+        tau = DEFAULT_TAU if reference.tau is None else reference.tau
+        joint = AlignedModel.of(_head(classifier), reference, tau)
+        joint.save(model, arguments.dtype)
+        announce(model, "send it to all sites")
     if folder is None:
         return
     for path, message in zip(senders, messages, strict=True):
-        model = _model_for(message, classifier)
-        model.save(targets[path], arguments.dtype)
+        _site_model(message, classifier).save(targets[path], arguments.dtype)
         announce(targets[path], f"send it to client {message.client}")
 
 
@@ -137,23 +107,22 @@ def _paths(arguments):
     for name in arguments.messages:
         is_pattern = has_magic(name) and not Path(name).exists()
         paths += map(Path, sorted(glob(name)) if is_pattern else [name])
-    if arguments.output is not None and _is_reference(arguments.output):
-        # a pattern finds the reference of last time among the files of sites
-        old = arguments.output.resolve()
-        paths = [path for path in paths if path.resolve() != old]
+    # a pattern finds what was written last time among the files of sites
+    outputs = [p for p in (arguments.output, arguments.model) if p is not None]
+    old = {path.resolve() for path in outputs if _is_for_all_sites(path)}
+    paths = [path for path in paths if path.resolve() not in old]
     if not paths:
         raise ValueError(f"no file matches {' '.join(arguments.messages)}.")
     return paths
 
 
-def _is_reference(path):
-    from ..exchange import AlignmentReference, MessageError
+def _is_for_all_sites(path):
+    from ..exchange import AlignedModel, AlignmentReference, MessageError, load_message
 
     try:
-        AlignmentReference.load(path)
+        return isinstance(load_message(path), AlignedModel | AlignmentReference)
     except (OSError, MessageError):
         return False
-    return True
 
 
 def _targets(paths, folder):
@@ -170,92 +139,27 @@ def _targets(paths, folder):
 
 
 def _refuse_outputs(arguments, targets, inputs):
-    output, folder, force = arguments.output, arguments.models, arguments.force
-    if output is not None:
-        refuse_overwrite(output, force, inputs)
-    if folder is None:
-        return
-    if not folder.is_dir():
+    folder = arguments.site_models
+    outputs = [p for p in (arguments.output, arguments.model) if p is not None]
+    if folder is not None and folder.is_dir():
+        outputs += targets
+    elif folder is not None:
         refuse_overwrite(folder)
-        return
-    for target in targets:
-        refuse_overwrite(target, force, inputs)
-        if output is not None and output.resolve() == target.resolve():
-            raise ValueError(f"{output} cannot be both the reference and a model.")
-
-
-def _read_senders(messages, skip_refused):
-    """First pass over all files: who sent what in which, when it fits together."""
-    facts = [_Sender.of(message) for message in messages]
-    accepted = [path for path in messages.paths if path not in messages.refused]
-    senders = dict(zip(accepted, facts, strict=True))
-    _refuse_duplicates(senders, messages.refused)
-    _report_refused(messages, skip_refused)
-    for path, sender in senders.items():
-        check_is_of_client(path, sender.kind, sender.client)
-        _check_same_features(senders, path)
-    return senders
-
-
-def _check_same_features(senders, path):
-    """Refuse a file on other features than the first one; errors name both."""
-    from ..exchange import MessageError
-    from ..exchange._features import check_pair
-
-    first = next(iter(senders))
-    try:
-        check_pair(senders[first], senders[path])
-    except MessageError as error:
-        text = str(error).replace(
-            "message.with_encoder(...)", "skslot summarize --encoder TEXT"
-        )
-        raise ValueError(f"{path} and {first}: {text}") from error
-
-
-def _refuse_duplicates(senders, refused):
-    """Whichever of two files is the right one, it is not for us to choose."""
-    files = defaultdict(list)
-    for path, sender in senders.items():
-        client = sender.client
-        files[plain_name(client) if isinstance(client, str) else client].append(path)
-    for path, error in refused.items():
-        client = getattr(error, "client", None)
-        if isinstance(client, str) and plain_name(client) in files:
-            files[plain_name(client)].append(path)
-    for client, paths in files.items():
-        if client is not None and len(paths) > 1:
-            raise ValueError(
-                f"{' and '.join(map(str, paths))} are from the same client {client!r}; "
-                "keep the right one."
-            )
-
-
-def _report_refused(messages, skip_refused):
-    for error in messages.refused.values():
-        text = " ".join(str(error).split())
-        print(f"skslot: refused: {text}", file=sys.stderr)
-    n_refused, n_all = len(messages.refused), len(messages.paths)
-    if n_refused == n_all:
-        raise ValueError("all files were refused.")
-    if n_refused and not skip_refused:
-        raise ValueError(
-            f"{n_refused} of {n_all} files were refused, and nothing was written; ask "
-            "for them again, or go on without them by --skip-refused."
-        )
+    for path in outputs:
+        refuse_overwrite(path, arguments.force, inputs)
+    places = [path.resolve() for path in outputs]
+    for path, place in zip(outputs, places, strict=True):
+        if places.count(place) > 1:
+            raise ValueError(f"{path} cannot be two outputs at once.")
 
 
 def _fit(messages, senders, arguments):
-    """The reference, and the classifier if models are wanted."""
+    """The reference, and the classifier if a model is wanted."""
     from .. import FederatedOTAligner
 
-    tau = 0.4 if arguments.tau is None else arguments.tau
+    tau = DEFAULT_TAU if arguments.tau is None else arguments.tau
     aligner = FederatedOTAligner(tau)
-    if arguments.models is not None:
-        classifier = _classifier(senders, aligner, arguments.covariance)
-        wanted = classifier._message_type
-        classifier.server_aggregate(m for m in messages if isinstance(m, wanted))
-        reference = classifier.reference_
-    else:
+    if arguments.model is None and arguments.site_models is None:
         without = [path for path, sender in senders.items() if not sender.has_labels]
         if tau == "auto" and without:
             raise ValueError(
@@ -263,6 +167,11 @@ def _fit(messages, senders, arguments):
                 "summarized without --labels."
             )
         classifier, reference = None, aligner.server_aggregate(messages)
+    else:
+        classifier = _classifier(senders, aligner, arguments.covariance)
+        wanted = classifier._message_type
+        classifier.server_aggregate(m for m in messages if isinstance(m, wanted))
+        reference = classifier.reference_
     if arguments.tau is not None and reference.tau is None:
         reference = replace(reference, tau=arguments.tau)  # the same at all sites
     return reference, classifier
@@ -276,7 +185,7 @@ def _classifier(senders, aligner, covariance):
     kinds = {path: s.kind for path, s in senders.items() if s.has_labels}
     if not kinds:
         raise ValueError(
-            "--models needs labels: at the sites, run skslot summarize with --labels."
+            "a model needs labels: at the sites, run skslot summarize with --labels."
         )
     first = next(iter(kinds))
     for path, kind in kinds.items():
@@ -290,72 +199,39 @@ def _classifier(senders, aligner, covariance):
     return FedPFTClassifier(aligner=aligner, random_state=0)
 
 
-def _model_for(message, classifier):
-    """Linear model with the alignment of one client folded in."""
+def _head(classifier):
+    """The fitted classifier as a message, for features that are aligned."""
     from ..exchange import LinearModel
 
+    fitted = getattr(classifier, "estimator_", classifier)
+    if hasattr(fitted, "coef_"):
+        coef, intercept = fitted.coef_, fitted.intercept_
+    else:  # there is a single class
+        coef, intercept = np.zeros((1, classifier.n_features_in_)), np.zeros(1)
+    encoder = classifier.reference_.encoder
+    return LinearModel(classifier.classes_.tolist(), coef, intercept, encoder=encoder)
+
+
+def _site_model(message, classifier):
+    """The model with the alignment of one client folded in."""
     # a client that sent no labels is moved to the reference of the others
     client_map = classifier.aligner.client_map(message, classifier.reference_)
-    matrix, offset = client_map.affine
-    head = getattr(classifier, "estimator_", classifier)
-    if hasattr(head, "coef_"):
-        coef, intercept = head.coef_, head.intercept_
-    else:  # there is a single class
-        coef, intercept = np.zeros((1, message.n_features)), np.zeros(1)
-    return LinearModel(
-        classifier.classes_.tolist(),
-        coef @ matrix,
-        intercept + coef @ offset,
-        message.client,
-        message.encoder,
-    )
+    return _head(classifier).pulled_back(*client_map.affine, message.client)
 
 
 def _print_facts(senders, reference, arguments):
     senders = senders.values()
     rows = sum(sender.n_samples for sender in senders)
     print(f"clients: {len(senders)}, rows: {rows}, features: {reference.n_features}")
-    _print_class_table([sender for sender in senders if sender.has_labels])
+    print_class_table([sender for sender in senders if sender.has_labels])
     without = [str(sender.client) for sender in senders if not sender.has_labels]
-    if arguments.models is not None and without:
+    has_model = arguments.model is not None or arguments.site_models is not None
+    if has_model and without:
         print(f"clients without labels: {', '.join(without)}")
-    if arguments.models is None and not without:
-        print("the files describe classes too: --models FOLDER makes classifiers")
+    if not has_model and not without:
+        print("the files describe classes too: --model FILE.slot makes a classifier")
     if arguments.tau == "auto":
         print(f"tau: {reference.tau:.3f}")
-
-
-def _print_class_table(senders):
-    """Rows of each class at each client, as long as that fits on a line."""
-    from ..model_selection import ClassTable
-
-    labels = {label for sender in senders for label in sender.class_counts}
-    if not labels:
-        return
-    if len(labels) > MOST_CLASSES:
-        print(f"classes: {len(labels)}")
-        return
-    labels = sorted(labels, key=lambda label: (isinstance(label, str), label))
-    counts = [[sender.class_counts.get(c, 0) for c in labels] for sender in senders]
-    clients = [sender.client for sender in senders]
-    print(f"rows of each class:\n{ClassTable(np.array(counts), clients, labels)}")
-
-
-def _warn_of_spellings(senders):
-    """Labels that a person would take for the same are different classes."""
-    spellings = defaultdict(dict)
-    for sender in senders:
-        for label in sender.class_counts:
-            plain = unicodedata.normalize("NFKC", str(label)).strip().casefold()
-            spellings[plain].setdefault(label, sender.client)
-    for found in spellings.values():
-        if len(found) > 1:
-            texts = (f"{label!r} (client {client})" for label, client in found.items())
-            warnings.warn(
-                f"{' and '.join(texts)} are different classes; if they are the same, "
-                "write the label alike at all sites and summarize again.",
-                stacklevel=2,
-            )
 
 
 def _progress():

@@ -10,6 +10,7 @@ import numpy as np
 
 from .._atomic import atomic_output
 from ._exchange import (
+    DEFAULT_TAU,
     add_dtype,
     add_features,
     add_output,
@@ -22,6 +23,9 @@ from ._exchange import (
 )
 from ._files import refuse_overwrite, write_npz_atomically
 from ._options import client_name, fraction_or, positive_int
+
+# Rows that a map can be estimated from: one by one they would all go to the same place.
+FEWEST_ROWS = 10
 
 
 def add_commands(commands):
@@ -114,29 +118,36 @@ def _add_align(commands):
         help="strength of the alignment, from 0 to 1 (default: as the reference says, "
         "else 0.4)",
     )
-    statistics = align.add_mutually_exclusive_group()
+    _add_statistics(align)
+    add_output(align, "FILE.npz", "aligned features")
+    align.set_defaults(run=_align)
+
+
+def _add_statistics(command):
+    """What the map of the site is estimated from."""
+    statistics = command.add_mutually_exclusive_group()
     statistics.add_argument(
         "--statistics",
         type=Path,
         metavar="FILE.slot",
-        help="what this site had sent; the map is then the one of that time",
+        help="what this site had sent; the map is then the one of that time (default: "
+        "it is estimated from the rows in the file of features)",
     )
     add_shrinkage(statistics)
-    add_output(align, "FILE.npz", "aligned features")
-    align.set_defaults(run=_align)
 
 
 def _add_predict(commands):
     predict = commands.add_parser(
         "predict",
         help="at a site: predict labels with the model from the server",
-        description="Predict the label of each row with the model that skslot "
-        "aggregate --models made for this site, and write a .csv file: number of the "
-        "row, what stood beside the features, prediction, probability of each class. "
-        "The model includes the alignment, so that features are not to be aligned "
-        "before. With --labels it also prints the accuracy.",
-        epilog="example: skslot predict features.npz --model A.model.slot "
-        "-o predictions.csv",
+        description="Predict the label of each row with a model that skslot aggregate "
+        "made, and write a .csv file: number of the row, what stood beside the "
+        "features, prediction, probability of each class. The features are not to be "
+        "aligned before: a model for one site includes its alignment, and for that of "
+        "all sites it is done here, by the map of this site. With --labels it also "
+        "prints the accuracy.",
+        epilog="example: skslot predict features.npz --model global.slot --statistics "
+        "A.slot -o predictions.csv",
     )
     add_features(predict)
     predict.add_argument(
@@ -144,14 +155,16 @@ def _add_predict(commands):
         type=Path,
         required=True,
         metavar="FILE.slot",
-        help="what skslot aggregate --models wrote for this site",
+        help="what skslot aggregate wrote: the model of all sites, or that of this one",
     )
     predict.add_argument(
         "--client",
         type=client_name,
         metavar="NAME",
-        help="name of the site (default: the one that the model is for)",
+        help="name of the site; of a file with a column client, its rows are taken "
+        "(default: the one that the model or --statistics is of)",
     )
+    _add_statistics(predict)
     add_output(predict, "FILE.csv", "predictions")
     predict.set_defaults(run=_predict)
 
@@ -243,8 +256,10 @@ def _align(arguments):
     table = read_table(arguments).of_client(arguments.client)
     reference = AlignmentReference.load(arguments.reference)
     check_same_encoder(table, reference, arguments.reference)
+    tau = next(t for t in (arguments.tau, reference.tau, DEFAULT_TAU) if t is not None)
+    sent = _sent_statistics(arguments)
     with plain_warnings():
-        client_map = _client_map(table, reference, arguments)
+        client_map = _client_map(table, sent, reference, tau, arguments)
     aligned = {
         "X": client_map.transform(table.X),
         "fingerprint": _aligned_fingerprint(table.encoder, reference, client_map.tau),
@@ -255,27 +270,35 @@ def _align(arguments):
     announce(output, f"{len(table.X)} rows, aligned with tau = {client_map.tau:g}")
 
 
-def _client_map(table, reference, arguments):
+def _client_map(table, sent, reference, tau, arguments):
+    """The map of a site, by what it had sent or else by the rows at hand."""
     from .. import FederatedOTAligner
 
-    tau = next(t for t in (arguments.tau, reference.tau, 0.4) if t is not None)
     aligner = FederatedOTAligner(tau, shrinkage=arguments.shrinkage)
-    if arguments.statistics is None:
+    if sent is None:
         rows = table.training_rows().X
-        statistics = aligner.client_update(rows, arguments.client)
-        return aligner.client_map(statistics.with_encoder(table.encoder), reference)
+        sent = aligner.client_update(rows, arguments.client).with_encoder(table.encoder)
+    return aligner.client_map(sent, reference)
+
+
+def _sent_statistics(arguments):
+    """What the site had sent, if it is given."""
+    if arguments.statistics is None:
+        return None
     sent = load_client_message(arguments.statistics)
-    if sent.client != arguments.client:
+    if arguments.client not in (None, sent.client):
         raise ValueError(
             f"{arguments.statistics} is from client {sent.client!r}, not from "
             f"{arguments.client!r}."
         )
-    return aligner.client_map(sent, reference)
+    return sent
 
 
 def _aligned_fingerprint(encoder, reference, tau):
     """Tells aligned features from others, so that nobody aligns them again."""
-    digest = hashlib.sha256(reference.mean.tobytes() + reference.covariance_triangle.tobytes())
+    digest = hashlib.sha256(
+        reference.mean.tobytes() + reference.covariance_triangle.tobytes()
+    )
     digest.update(repr(float(tau)).encode())
     return f"{encoder or 'features'}+aligned:{digest.hexdigest()[:16]}"
 
@@ -284,26 +307,74 @@ def _aligned_fingerprint(encoder, reference, tau):
 
 
 def _predict(arguments):
-    from ..exchange import LinearModel
+    from ..exchange import AlignedModel
 
-    _refuse_output(arguments, arguments.model)
-    model = LinearModel.load(arguments.model)
-    client = arguments.client or model.client
-    if model.client not in (None, client):
-        raise ValueError(
-            f"{arguments.model} is for client {model.client!r}, not for {client!r}: it "
-            "includes the alignment of that client."
-        )
+    _refuse_output(arguments, arguments.model, arguments.statistics)
+    model, sent = _load_model(arguments), _sent_statistics(arguments)
     table = _with_row_numbers(read_table(arguments))
+    owners = (getattr(source, "client", None) for source in (arguments, model, sent))
+    client = next((owner for owner in owners if owner is not None), None)
     if client is not None:
         table = table.of_client(client)
     check_same_encoder(table, model, arguments.model)
+    if isinstance(model, AlignedModel):
+        model = _model_of_site(model, table, sent, arguments)
     probabilities = _probabilities(model, table.X)
     predicted = np.array(model.classes)[probabilities.argmax(axis=1)]
     _write_predictions(arguments.output, table, predicted, probabilities, model.classes)
     if table.labels is not None:
         _print_accuracy(predicted, table.labels.astype(str), model.classes)
     announce(arguments.output, f"predictions of {len(predicted)} rows")
+
+
+def _load_model(arguments):
+    from ..exchange import AlignedModel, LinearModel, MessageError, load_message
+
+    path, model = arguments.model, load_message(arguments.model)
+    if not isinstance(model, AlignedModel | LinearModel):
+        raise MessageError(
+            f"this is of the kind {model.kind!r}, not a model.", path=path
+        )
+    if isinstance(model, LinearModel) and arguments.statistics is not None:
+        raise ValueError(f"{path} includes the alignment: leave --statistics out.")
+    owner = getattr(model, "client", None)
+    if None not in (owner, arguments.client) and owner != arguments.client:
+        raise ValueError(
+            f"{path} is for client {owner!r}, not for {arguments.client!r}: it "
+            "includes the alignment of that client."
+        )
+    return model
+
+
+def _model_of_site(model, table, sent, arguments):
+    """The model of all sites with the alignment of this one folded in."""
+    if sent is None:
+        _check_estimate(table)
+    with plain_warnings():
+        client_map = _client_map(table, sent, model.reference, model.tau, arguments)
+    return model.head.pulled_back(*client_map.affine, arguments.client)
+
+
+def _check_estimate(table):
+    """Refuse rows that do not tell how a site differs from the others."""
+    clients = np.unique(table.clients) if table.clients is not None else []
+    if len(clients) > 1:
+        some = ", ".join(clients[:10])
+        raise ValueError(
+            f"{table.path} has rows of several clients ({some}), each with an "
+            "alignment of its own: choose one by --client."
+        )
+    n_rows = len(table.training_rows().X)
+    if n_rows < FEWEST_ROWS:
+        raise ValueError(
+            f"{table.path} has {n_rows} rows to estimate the alignment from, which "
+            f"takes at least {FEWEST_ROWS}: hand over what this site had sent by "
+            "--statistics FILE.slot."
+        )
+    print(
+        f"alignment estimated from {n_rows} rows of {table.path}; --statistics "
+        "FILE.slot takes that of what this site had sent"
+    )
 
 
 def _print_accuracy(predicted, labels, classes):

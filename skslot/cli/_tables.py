@@ -63,7 +63,7 @@ class FeatureTable:
         """The rows that may be learned from, of a data set with a split."""
         if self.split is None:
             return self
-        rows = self.split == "train"
+        rows = np.char.lower(np.char.strip(self.split)) == "train"
         if not rows.any():
             found = ", ".join(map(repr, np.unique(self.split)[:10].tolist()))
             raise ValueError(

@@ -1,13 +1,15 @@
 """What leaves a client, and what comes back: small frozen messages."""
 
-from ._classification import ClassMixtures, ClassStatistics, LinearModel
+from ._classification import ClassMixtures, ClassStatistics
 from ._errors import MessageError
 from ._features import feature_fingerprint
 from ._files import MessageFiles, load_message, load_messages
 from ._messages import AlignmentReference, ClientStatistics
+from ._models import AlignedModel, LinearModel
 from ._training import FeatureScale, FeatureSummary, HeadWeights
 
 __all__ = [
+    "AlignedModel",
     "AlignmentReference",
     "ClassMixtures",
     "ClassStatistics",

@@ -104,6 +104,12 @@ def check_rows_of_classes(classes, counts):
         raise MessageError("counts must add up to at least one row.")
 
 
+def check_weights(classes, n_rows):
+    """Refuse weights of another number of classes; a single row tells two apart."""
+    if len(classes) != n_rows and (len(classes), n_rows) != (2, 1):
+        raise MessageError(f"{len(classes)} classes have {n_rows} rows of weights.")
+
+
 def check_name(name, value):
     """Refuse names that do not come back from JSON as they were."""
     value = value.item() if isinstance(value, np.generic) else value

@@ -1,4 +1,4 @@
-"""The messages of the classifiers."""
+"""What clients send for the classifiers that need no training."""
 
 from dataclasses import replace
 
@@ -246,57 +246,6 @@ class ClassStatistics(_AlignableMessage):
     def _check_values(self, sizes, deep):
         check_rows_of_classes(self.classes, self.counts)
         self._check_alignment(deep)
-
-
-@message_type
-class LinearModel(Message):
-    """What the server sends back: a linear classifier.
-
-    Parameters
-    ----------
-    classes : list
-        Labels.
-    coef : ndarray of shape (n_classes, n_features)
-        One row of weights per class, or a single one for two classes.
-    intercept : ndarray of shape (n_classes,)
-        One intercept per row of ``coef``.
-    client : object, default=None
-        The client it is for, when it includes that client's alignment.
-    encoder : str, default=None
-        Fingerprint of what made the features, see :meth:`with_encoder`.
-
-    See Also
-    --------
-    ClassStatistics : What the clients sent.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skslot.exchange import LinearModel
-    >>> len(LinearModel(["a", "b"], np.ones((1, 512)), np.ones(1)).to_bytes()) > 2052
-    True
-    """
-
-    kind = "linear model"
-
-    classes: list = fact("labels")
-    coef: np.ndarray = array("r", "m", meaning="weights of each class")
-    intercept: np.ndarray = array("r", meaning="intercept of each class")
-    client: object = fact("the client it is for", default=None)
-    encoder: str | None = encoder_field()
-
-    @property
-    def n_features(self):
-        """Number of features."""
-        return self.coef.shape[1]
-
-    def _check_values(self, sizes, deep):
-        if (len(self.classes), sizes["r"]) == (2, 1):
-            return
-        if len(self.classes) != sizes["r"]:
-            raise MessageError(
-                f"{len(self.classes)} classes have {sizes['r']} rows of weights."
-            )
 
 
 @message_type

@@ -66,9 +66,7 @@ class _Numbers:
         self.name = name
 
     def __get__(self, message, owner=None):
-        if message is None:
-            raise AttributeError(self.name)
-        return _decoded(vars(message)[self.name])
+        return self if message is None else _decoded(vars(message)[self.name])
 
     def __set__(self, message, value):
         vars(message)[self.name] = value

@@ -4,9 +4,10 @@ from collections import Counter
 from os import PathLike
 from pathlib import Path
 
-from ._classification import ClassMixtures, ClassStatistics, LinearModel
+from ._classification import ClassMixtures, ClassStatistics
 from ._errors import MessageError, short
 from ._messages import AlignmentReference, ClientStatistics
+from ._models import AlignedModel, LinearModel
 from ._storage import read_file
 from ._training import FeatureScale, FeatureSummary, HeadWeights
 from ._wire import decode
@@ -14,6 +15,7 @@ from ._wire import decode
 KINDS = {
     message.kind: message
     for message in (
+        AlignedModel,
         AlignmentReference,
         ClassMixtures,
         ClassStatistics,

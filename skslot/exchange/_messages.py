@@ -229,10 +229,15 @@ class AlignmentReference(Message):
         return {**arrays, "covariance_triangle": triangle}
 
     def _check_values(self, sizes, deep):
-        check_number("n_iter", self.n_iter, 0, MAX_COUNT, Integral)
-        check_number("residual", self.residual, 0, np.finfo(np.float64).max)
         if self.tau is not None:
             check_number("tau", self.tau, 0, 1)
-        if deep:
-            triangle = self._wire_arrays()["covariance_triangle"]
-            check_covariance("the covariance", triangle)
+        check_reference(self, deep)
+
+
+def check_reference(message, deep):
+    """Refuse what no server can have found."""
+    check_number("n_iter", message.n_iter, 0, MAX_COUNT, Integral)
+    check_number("residual", message.residual, 0, np.finfo(np.float64).max)
+    if deep:
+        triangle = message._wire_arrays()["covariance_triangle"]
+        check_covariance("the covariance", triangle)

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from skslot import FedCGSClassifier, FederatedOTAligner, FedPFTClassifier
 from skslot.cli import main
 from skslot.datasets import make_shifted_clients
 from skslot.exchange import (
+    AlignedModel,
     AlignmentReference,
     ClassMixtures,
     ClassStatistics,
@@ -123,7 +125,7 @@ def in_own_process(*command, cwd):
     assert result.returncode == 0, result.stderr
 
 
-def play(root, run, dtype, *options):
+def play(root, run, dtype, *options, site_models=False):
     """Four sites and a server, each in a folder; what is sent is copied by hand."""
     for name in [*SITES, "server"]:
         (root / name).mkdir()
@@ -134,13 +136,15 @@ def play(root, run, dtype, *options):
         command += f" --dtype {dtype} --min-samples 1"
         run(*command.split(), *options, cwd=root / name)
         shutil.copy(root / name / f"{name}.slot", root / "server")
-    command = f"aggregate *.slot -o reference.slot --models models --dtype {dtype}"
+    model = "--site-models ." if site_models else "--model global.slot"
+    command = f"aggregate *.slot -o reference.slot {model} --dtype {dtype}"
     run(*command.split(), cwd=root / "server")
     labels, probabilities = np.empty_like(Y), np.empty((len(X), 4))
     for name in SITES:
-        model = f"{name}.model.slot"
-        shutil.copy(root / "server" / "models" / model, root / name)
+        model = f"{name}.model.slot" if site_models else "global.slot"
+        shutil.copy(root / "server" / model, root / name)
         command = f"predict features.npz --model {model} -o predictions.csv"
+        command += "" if site_models else f" --statistics {name}.slot"
         run(*command.split(), cwd=root / name)
         predicted = read_predictions(root / name / "predictions.csv")
         rows = CLIENTS == name
@@ -166,8 +170,11 @@ def test_sites_in_processes_of_their_own_predict_as_one_pipeline(tmp_path, dtype
     np.testing.assert_allclose(probabilities, expected, rtol=0, atol=atol)
 
 
-def test_float64_files_give_the_numbers_of_one_process(tmp_path):
-    labels, probabilities = play(tmp_path, in_process, "float64")
+@pytest.mark.parametrize("site_models", [False, True])
+def test_float64_files_give_the_numbers_of_one_process(tmp_path, site_models):
+    labels, probabilities = play(
+        tmp_path, in_process, "float64", site_models=site_models
+    )
     expected_labels, expected = pipeline_predictions()
     assert np.array_equal(labels, expected_labels)
     np.testing.assert_allclose(probabilities, expected, rtol=0, atol=1e-12)
@@ -472,7 +479,7 @@ def test_reference_is_that_of_the_aligner(server, capsys):
     assert AlignmentReference.load("reference.slot") == expected
     printed = capsys.readouterr().out
     assert f"clients: 4, rows: {len(X)}, features: 6\n" in printed
-    assert "--models FOLDER makes classifiers" in printed
+    assert "--model FILE.slot makes a classifier" in printed
 
 
 def test_tau_of_the_server_travels_with_the_reference(server, capsys):
@@ -490,7 +497,7 @@ def test_auto_tau_needs_labels(server, capsys):
 
 def test_site_without_labels_gets_a_model_too(server, capsys):
     message_of("D", labels=False).save("D.slot")
-    assert run("aggregate *.slot --models models --dtype float64") == 0
+    assert run("aggregate *.slot --site-models models --dtype float64") == 0
     assert "clients without labels: D\n" in capsys.readouterr().out
     labelled = [load_message(f"{name}.slot") for name in "ABC"]
     classifier = FedCGSClassifier(aligner=FederatedOTAligner())
@@ -503,13 +510,29 @@ def test_site_without_labels_gets_a_model_too(server, capsys):
     ]
 
 
+def test_server_writes_one_model_for_all(server, capsys):
+    command = "aggregate A.slot B.slot C.slot D.slot --model global.slot"
+    assert run(f"{command} --tau 0.7 --dtype float64") == 0
+    assert "wrote global.slot" in capsys.readouterr().out
+    classifier = FedCGSClassifier(aligner=FederatedOTAligner(tau=0.7))
+    classifier.server_aggregate([load_message(f"{name}.slot") for name in SITES])
+    model = AlignedModel.load("global.slot")
+    assert np.array_equal(model.coef, classifier.coef_)
+    assert model.tau == 0.7
+    assert model.reference == replace(classifier.reference_, tau=0.7)
+    assert run("aggregate *.slot --model global.slot") == 1
+    assert "global.slot exists already" in capsys.readouterr().err
+    assert run("aggregate *.slot --model global.slot --force") == 0
+    assert AlignedModel.load("global.slot").tau == 0.4
+
+
 def test_models_of_a_single_class_and_of_two(site):
     for method, labels in [("fedpft", ["a"]), ("fedpft", "ab"), ("fedcgs", "ab")]:
         y = np.resize(list(labels), 60)
         np.savez("two.npz", X=X[:60] + 3 * (y == "b")[:, None], y=y)
         command = f"summarize two.npz --client A --labels --method {method} -o A.slot"
         assert run(f"{command} --force") == 0
-        assert run("aggregate A.slot --models models --force") == 0
+        assert run("aggregate A.slot --site-models models --force") == 0
         command = "predict two.npz --model models/A.model.slot -o two.csv --force"
         assert run(command) == 0
         predicted, probabilities = read_predictions("two.csv")
@@ -564,9 +587,10 @@ def test_different_encoders_name_both_files(server, capsys):
         ("none*.slot -o r.slot", "no file matches none"),
         ("nowhere.slot -o r.slot --skip-refused", "all files were refused"),
         ("A.slot A.slot -o r.slot", "A.slot.* twice"),
-        ("A.slot other/A.slot --models models", "same name in different folders"),
-        ("A.slot --models nowhere/models", "does not exist"),
-        ("A.slot --models B.slot", "exists already"),
+        ("A.slot other/A.slot --site-models models", "same name in different folders"),
+        ("A.slot --site-models nowhere/models", "does not exist"),
+        ("A.slot --site-models B.slot", "exists already"),
+        ("A.slot -o r.slot --model ./r.slot", "r.slot cannot be two outputs"),
     ],
 )
 def test_wrong_arguments_of_the_server(server, options, expected, capsys):
@@ -576,12 +600,12 @@ def test_wrong_arguments_of_the_server(server, options, expected, capsys):
 
 def test_labels_are_needed_for_models_and_of_one_method(server, capsys):
     message_of("A", labels=False).save("A.slot")
-    assert "needs labels" in error_of("aggregate A.slot --models models", capsys)
+    assert "needs labels" in error_of("aggregate A.slot --site-models models", capsys)
     rows = CLIENTS == "A"
     classifier = FedPFTClassifier(aligner=FederatedOTAligner())
     message = classifier.client_update(X[rows], Y[rows], client="A")
     message.save("A.slot", min_samples=1)
-    error = error_of("aggregate *.slot --models models", capsys)
+    error = error_of("aggregate *.slot --site-models models", capsys)
     assert "B.slot and A.slot were summarized for different methods" in error
     assert not Path("models").exists()
 
@@ -680,7 +704,7 @@ def test_reordered_columns_are_refused(server, capsys):
         write_table(f"{client}.csv", client)
         command = f"summarize {client}.csv --labels diagnosis --client {client}"
         assert run(f"{command} --min-samples 1 -o {client}.slot --force") == 0
-    assert run("aggregate ?.slot --models models") == 0
+    assert run("aggregate ?.slot --site-models models") == 0
     command = "predict {} --labels diagnosis --model models/A.model.slot -o out.csv"
     write_table("new.csv", columns=NAMES[::-1])
     error = error_of(command.format("new.csv"), capsys)
@@ -693,7 +717,7 @@ def test_reordered_columns_are_refused(server, capsys):
 
 
 def test_predictions_stand_beside_what_identifies_the_rows(server):
-    assert run("aggregate *.slot --models models") == 0
+    assert run("aggregate *.slot --site-models models") == 0
     np.savez("all.npz", X=X, client=CLIENTS, path=np.char.add("p", CLIENTS))
     assert run("predict all.npz --model models/B.model.slot -o out.csv") == 0
     frame = pd.read_csv("out.csv")
@@ -704,11 +728,76 @@ def test_predictions_stand_beside_what_identifies_the_rows(server):
 
 
 def test_model_of_another_client_is_refused(server, capsys):
-    assert run("aggregate *.slot --models models") == 0
+    assert run("aggregate *.slot --site-models models") == 0
     capsys.readouterr()
     np.save("f.npy", X)
     command = "predict f.npy --model models/B.model.slot --client A -o out.csv"
     assert "is for client 'B', not for 'A'" in error_of(command, capsys)
+
+
+@pytest.fixture
+def global_model(server, capsys):
+    """The model of all sites, beside the features of all of them."""
+    assert run("aggregate ?.slot --model global.slot --dtype float64") == 0
+    np.savez("all.npz", X=X, client=CLIENTS)
+    capsys.readouterr()
+    return AlignedModel.load("global.slot")
+
+
+def test_model_of_all_sites_takes_the_map_of_the_rows(global_model, capsys):
+    assert run("predict all.npz --model global.slot --client B -o rows.csv") == 0
+    n_rows = (CLIENTS == "B").sum()
+    assert f"alignment estimated from {n_rows} rows of all.npz" in (
+        capsys.readouterr().out
+    )
+    command = "predict all.npz --model global.slot --statistics B.slot -o sent.csv"
+    assert run(command) == 0
+    assert "estimated" not in capsys.readouterr().out
+    of_rows, of_sent = read_predictions("rows.csv"), read_predictions("sent.csv")
+    np.testing.assert_allclose(of_rows[1], of_sent[1], atol=1e-6)
+    assert len(of_rows[0]) == n_rows
+
+
+def test_new_rows_are_moved_by_the_map_of_what_was_sent(global_model):
+    rows = X[CLIENTS == "B"]
+    np.savez("few.npz", X=rows[:3])
+    np.savez("many.npz", X=rows)
+    for name in ("few", "many"):
+        command = f"predict {name}.npz --model global.slot --statistics B.slot"
+        assert run(f"{command} -o {name}.csv") == 0
+    few, many = read_predictions("few.csv"), read_predictions("many.csv")
+    np.testing.assert_allclose(few[1], many[1][:3], atol=1e-12)
+
+
+def test_site_that_sent_nothing_uses_the_model_of_all(global_model):
+    newcomer = X[CLIENTS == "A"] * 2 + 5
+    np.savez("new.npz", X=newcomer)
+    assert run("predict new.npz --model global.slot -o new.csv") == 0
+    aligner = FederatedOTAligner(tau=0.4)
+    statistics = aligner.client_update(newcomer)
+    aligned = aligner.client_map(statistics, global_model.reference).transform(newcomer)
+    scores = aligned @ global_model.coef.T + global_model.intercept
+    expected = np.array(global_model.classes)[scores.argmax(axis=1)]
+    assert np.array_equal(read_predictions("new.csv")[0], expected.astype(str))
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ("all.npz --model global.slot", "rows of several clients .*choose one by --cl"),
+        ("few.npz --model global.slot", "has 3 rows to estimate .*--statistics FILE"),
+        ("few.npz --model global.slot --statistics B.slot --client A", "from client"),
+        ("few.npz --model B.slot", "kind 'class statistics', not a model"),
+        ("few.npz --model B.model.slot --statistics B.slot", "leave --statistics out"),
+        ("few.npz --model global.slot --statistics global.slot", "aligned model"),
+    ],
+)
+def test_wrong_use_of_a_model(global_model, options, expected, capsys):
+    np.savez("few.npz", X=X[:3])
+    assert run("aggregate B.slot --site-models .") == 0
+    capsys.readouterr()
+    assert re.search(expected, error_of(f"predict {options} -o out.csv", capsys))
+    assert not Path("out.csv").exists()
 
 
 # -------------------------------------------------------------------- inspect

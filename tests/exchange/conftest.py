@@ -7,6 +7,7 @@ import pytest
 from safetensors.numpy import load, save
 
 from skslot.exchange import (
+    AlignedModel,
     AlignmentReference,
     ClassMixtures,
     ClassStatistics,
@@ -36,6 +37,9 @@ def make_messages():
         ),
         "class mixtures": ClassMixtures(
             ["a", "b"], "full", counts, *mixture, triangle, np.array([0.25]), "A"
+        ),
+        "aligned model": AlignedModel(
+            ["a", "b", "c"], np.eye(3), mean, mean, triangle, 7, 1e-9, 0.4
         ),
         "linear model": LinearModel(["a", "b"], mean[None], np.array([0.5]), "A"),
         "feature summary": FeatureSummary(30, mean, 1.5, "A"),

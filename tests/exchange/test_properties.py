@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skslot.exchange import (
+    AlignedModel,
     AlignmentReference,
     ClassMixtures,
     ClassStatistics,
@@ -91,6 +92,13 @@ def linear(draw, rng, m, scale, classes, counts, covariance):
     return LinearModel(classes, rng.standard_normal((rows, m)), np.zeros(rows))
 
 
+def aligned(draw, rng, m, scale, classes, counts, covariance):
+    parts = (rng, m, scale, classes, counts, covariance)
+    return AlignedModel.of(
+        linear(draw, *parts), reference(draw, *parts), draw(st.floats(0, 1))
+    )
+
+
 def summary(draw, rng, m, scale, classes, counts, covariance):
     return FeatureSummary(draw(COUNTS), scale * rng.standard_normal(m), scale)
 
@@ -113,6 +121,7 @@ KINDS = [
     class_statistics,
     mixtures,
     linear,
+    aligned,
     summary,
     feature_scale,
     head,

@@ -1,0 +1,206 @@
+"""What the server sends back: classifiers."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from ._base import Message
+from ._checks import check_number, check_weights
+from ._fields import array, encoder_field, fact, message_type
+from ._messages import AlignmentReference, check_reference
+
+
+@message_type
+class LinearModel(Message):
+    """What the server sends back: a linear classifier.
+
+    Parameters
+    ----------
+    classes : list
+        Labels.
+    coef : ndarray of shape (n_classes, n_features)
+        One row of weights per class, or a single one for two classes.
+    intercept : ndarray of shape (n_classes,)
+        One intercept per row of ``coef``.
+    client : object, default=None
+        The client it is for, when it includes that client's alignment.
+    encoder : str, default=None
+        Fingerprint of what made the features, see :meth:`with_encoder`.
+
+    See Also
+    --------
+    ClassStatistics : What the clients sent.
+    AlignedModel : One for all clients, which align by themselves.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skslot.exchange import LinearModel
+    >>> len(LinearModel(["a", "b"], np.ones((1, 512)), np.ones(1)).to_bytes()) > 2052
+    True
+    """
+
+    kind = "linear model"
+
+    classes: list = fact("labels")
+    coef: np.ndarray = array("r", "m", meaning="weights of each class")
+    intercept: np.ndarray = array("r", meaning="intercept of each class")
+    client: object = fact("the client it is for", default=None)
+    encoder: str | None = encoder_field()
+
+    @property
+    def n_features(self):
+        """Number of features."""
+        return self.coef.shape[1]
+
+    def pulled_back(self, matrix, offset, client):
+        """The same model for rows before ``z -> matrix @ z + offset``.
+
+        Parameters
+        ----------
+        matrix : ndarray of shape (n_features, n_features)
+            Linear part of the map.
+        offset : ndarray of shape (n_features,)
+            The rest of it.
+        client : object
+            The client whose map it is.
+
+        Returns
+        -------
+        model : LinearModel
+            A model for rows that are not aligned.
+        """
+        intercept = self.intercept + self.coef @ offset
+        return replace(
+            self, coef=self.coef @ matrix, intercept=intercept, client=client
+        )
+
+    def _check_values(self, sizes, deep):
+        check_weights(self.classes, sizes["r"])
+
+
+@message_type
+class AlignedModel(Message):
+    """One message for all clients: a linear classifier and the reference it belongs to.
+
+    The classifier is for aligned features. A client aligns its own by the map from its
+    statistics to the reference, also one that joins later.
+
+    Parameters
+    ----------
+    classes : list
+        Labels.
+    coef : ndarray of shape (n_classes, n_features)
+        One row of weights per class, or a single one for two classes.
+    intercept : ndarray of shape (n_classes,)
+        One intercept per row of ``coef``.
+    mean : ndarray of shape (n_features,)
+        Mean of the reference.
+    covariance_triangle : ndarray of shape (n_features * (n_features + 1) / 2,)
+        Upper triangle of the covariance of the reference, row by row.
+    n_iter : int
+        Passes that the reference took.
+    residual : float
+        Its residual.
+    tau : float
+        Strength of the alignment.
+    encoder : str, default=None
+        Fingerprint of what made the features, see :meth:`with_encoder`.
+
+    See Also
+    --------
+    LinearModel : A classifier for one client, with the alignment folded in.
+    AlignmentReference : The reference alone.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skslot import FedCGSClassifier, FederatedOTAligner
+    >>> from skslot.exchange import AlignedModel, LinearModel
+    >>> rng = np.random.default_rng(0)
+    >>> X, y = rng.normal(size=(60, 3)), np.tile(["a", "b"], 30)
+    >>> aligner = FederatedOTAligner(tau=0.4)
+    >>> classifier = FedCGSClassifier(aligner=aligner)
+    >>> classifier = classifier.fit(X, y, np.repeat(["A", "B"], 30))
+    >>> head = LinearModel(["a", "b"], classifier.coef_, classifier.intercept_)
+    >>> message = AlignedModel.of(head, classifier.reference_, tau=0.4)
+
+    At a site, also at one that the server never heard of:
+
+    >>> site = aligner.client_update(rng.normal(1.0, 2.0, size=(40, 3)), client="C")
+    >>> client_map = aligner.client_map(site, message.reference)
+    >>> message.head.pulled_back(*client_map.affine, client="C")
+    LinearModel(classes=['a', 'b'], coef=<array of (2, 3)>, ... client='C')
+    """
+
+    kind = "aligned model"
+
+    classes: list = fact("labels")
+    coef: np.ndarray = array("r", "m", meaning="weights of each class")
+    intercept: np.ndarray = array("r", meaning="intercept of each class")
+    mean: np.ndarray = array("m", meaning="mean of the reference")
+    covariance_triangle: np.ndarray = array(
+        "t", meaning="covariance of the reference, upper triangle"
+    )
+    n_iter: int = fact("passes of the solver of the reference")
+    residual: float = fact("its residual")
+    tau: float = fact("strength of the alignment")
+    encoder: str | None = encoder_field()
+
+    @classmethod
+    def of(cls, head, reference, tau):
+        """Message from its parts.
+
+        Parameters
+        ----------
+        head : LinearModel
+            Classifier for aligned features.
+        reference : AlignmentReference
+            What they are aligned to.
+        tau : float
+            Strength of the alignment.
+
+        Returns
+        -------
+        model : AlignedModel
+            The message.
+        """
+        return cls(
+            head.classes,
+            head.coef,
+            head.intercept,
+            reference.mean,
+            reference.covariance_triangle,
+            reference.n_iter,
+            reference.residual,
+            tau,
+            reference.encoder,
+        )
+
+    @property
+    def n_features(self):
+        """Number of features."""
+        return self.coef.shape[1]
+
+    @property
+    def head(self):
+        """Classifier for aligned features."""
+        parts = self.classes, self.coef, self.intercept
+        return LinearModel(*parts, encoder=self.encoder)
+
+    @property
+    def reference(self):
+        """What features are aligned to."""
+        return AlignmentReference(
+            self.mean,
+            self.covariance_triangle,
+            self.n_iter,
+            self.residual,
+            self.tau,
+            self.encoder,
+        )
+
+    def _check_values(self, sizes, deep):
+        check_weights(self.classes, sizes["r"])
+        check_number("tau", self.tau, 0, 1)
+        check_reference(self, deep)
