@@ -5,6 +5,7 @@ import sys
 
 from .. import __version__
 from . import _bench, _demo, _encode, _inspect, _report, _server, _sites
+from ._options import in_one_line
 
 COMMANDS = (_demo, _encode, _bench, _report, _sites, _server, _inspect)
 
@@ -35,7 +36,7 @@ def main(argv=None):
     except (ValueError, OSError, ImportError) as error:
         if arguments.debug:
             raise
-        print(f"skslot: error: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"skslot: error: {in_one_line(error)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("skslot: interrupted", file=sys.stderr)

@@ -74,3 +74,10 @@ def show_progress(unit):
         print(f"{text:<60}", end=end, file=sys.stderr, flush=True)
 
     return show
+
+
+def in_one_line(error):
+    """An error in words: a file that cannot be opened is named first."""
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        return f"{error.filename}: {error.strerror}."
+    return " ".join(str(error).split())

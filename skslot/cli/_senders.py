@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ._exchange import check_is_of_client
-from ._options import plain_name
+from ._options import in_one_line, plain_name
 
 MOST_CLASSES = 20
 
@@ -92,8 +92,7 @@ def _refuse_duplicates(senders, refused):
 
 def _report_refused(messages, skip_refused):
     for error in messages.refused.values():
-        text = " ".join(str(error).split())
-        print(f"skslot: refused: {text}", file=sys.stderr)
+        print(f"skslot: refused: {in_one_line(error)}", file=sys.stderr)
     n_refused, n_all = len(messages.refused), len(messages.paths)
     if n_refused == n_all:
         raise ValueError("all files were refused.")

@@ -320,7 +320,7 @@ def write(name, content):
 NAN = np.where(np.arange(20)[:, None] == 7, np.nan, np.ones((20, 3)))
 
 WRONG = {
-    "missing": (lambda: None, "bad.npz", "No such file"),
+    "missing": (lambda: None, "bad.npz", "error: bad.npz: No such file or directory."),
     "format": (write("bad.txt", b""), "bad.txt", "files that end in .npz, .npy, .csv"),
     "empty file": (write("bad.npz", b""), "bad.npz", "cannot be read"),
     "half a file": (write("bad.npz", b"PK\x03\x04half"), "bad.npz", "cannot be read"),
