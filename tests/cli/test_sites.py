@@ -234,8 +234,11 @@ def test_clients_may_be_domains(site):
     assert load_message("C.slot") == message_of("C", labels=False)
 
 
-def test_of_a_split_the_training_rows_are_summarized(site):
-    np.savez("split.npz", X=X, split=np.where(CLIENTS == "D", "train", "test"))
+@pytest.mark.parametrize("spelling", ["train", "Train", " TRAIN "])
+def test_of_a_split_the_training_rows_are_summarized(site, spelling):
+    split = np.where(CLIENTS == "D", "train", "test").astype("U8")
+    split[np.flatnonzero(CLIENTS == "D")[::2]] = spelling
+    np.savez("split.npz", X=X, split=split)
     assert run("summarize split.npz --client D -o D.slot --dtype float64") == 0
     assert load_message("D.slot") == message_of("D", labels=False)
     assert run("summarize split.npz --client D --ignore split -o all.slot") == 0
