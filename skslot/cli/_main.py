@@ -4,10 +4,30 @@ import argparse
 import sys
 
 from .. import __version__
-from . import _bench, _demo, _encode, _inspect, _report, _server, _sites
+from . import (
+    _aggregate,
+    _align,
+    _bench,
+    _demo,
+    _encode,
+    _inspect,
+    _predict,
+    _report,
+    _summarize,
+)
 from ._options import in_one_line
 
-COMMANDS = (_demo, _encode, _bench, _report, _sites, _server, _inspect)
+COMMANDS = (
+    _demo,
+    _encode,
+    _bench,
+    _report,
+    _summarize,
+    _aggregate,
+    _align,
+    _predict,
+    _inspect,
+)
 
 
 def main(argv=None):
