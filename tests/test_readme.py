@@ -1,10 +1,15 @@
 """The README's code runs as it stands, and its commands are the real ones."""
 
 import re
+import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 import sklearn
+
+from skslot.cli import main
+from skslot.datasets import load_digit_scanners
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -29,6 +34,20 @@ def test_the_pipeline_example_runs(capsys):
     printed = capsys.readouterr().out
     assert "> " in printed
     assert "chosen tau 0.00" not in printed
+
+
+def test_the_commands_for_real_sites_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    data = load_digit_scanners()
+    rows = data.client_ids == "fax"
+    np.savez("features.npz", X=data.data[rows], y=data.target[rows])
+    for line in code_blocks("console")[0].splitlines():
+        command = line.split("$ skslot ")[1].split()
+        assert main(command) == 0
+        if command[0] == "summarize":
+            Path("received").mkdir()
+            shutil.copy("A.slot", "received")
+    assert Path("predictions.csv").read_text().count("\n") == rows.sum() + 1
 
 
 def test_the_two_commands_are_there():
