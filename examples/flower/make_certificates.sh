@@ -30,8 +30,7 @@ END
 openssl x509 -req -in server.csr -CA ca.crt -CAkey ca.key -CAcreateserial -days 365 \
     -extfile server.ext -out server.pem
 
-# 3. At each site: a key pair. Only SITE.pub is sent to the server, to be registered.
+# 3. At each site: a key pair. Only SITE.key.pub is sent to the server, to be registered.
 for site in "$@"; do
     ssh-keygen -q -t ecdsa -b 384 -N "" -C "$site" -f "$site.key"
-    mv "$site.key.pub" "$site.pub"
 done

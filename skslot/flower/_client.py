@@ -10,6 +10,9 @@ from ._protocol import CONTENTS, ClientSteps
 # Name of the record in each message, and of what is kept between them.
 RECORD = "skslot"
 
+# What code of the user may raise; sys.exit() is no reason to say more.
+FAILURES = (Exception, SystemExit)
+
 logger = logging.getLogger("skslot.flower")
 
 
@@ -95,7 +98,7 @@ def make_client_app(
                 record = {"message": answer.to_bytes(dtype), "code": ""}
         except Refusal as refusal:
             record = {"code": str(refusal)}
-        except Exception:
+        except FAILURES:
             logger.exception("the answer to %r failed", step)
             record = {"code": "step_failed"}
         content = flower.RecordDict({RECORD: flower.ConfigRecord(record)})
@@ -133,7 +136,7 @@ def load(load_data, context):
     """Rows, labels and name of the client."""
     try:
         X, y, client = load_data(context)
-    except (Exception, SystemExit):
+    except FAILURES:
         logger.exception("load_data failed")
         raise Refusal("load_failed") from None
     if client is None:
@@ -159,6 +162,6 @@ def keep_result(contents, context, receive):
         (result,) = contents.values()
         if receive is not None:
             receive(result, context)
-    except (Exception, SystemExit):
+    except FAILURES:
         logger.exception("receive failed")
         raise Refusal("receive_failed") from None

@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from ..exchange import MessageError
+from ._agreement import find_misfits
 from ._report import REASONS, ClientRecord
 
 
@@ -50,36 +51,47 @@ class Exchanges:
             )
 
     def ask(self, request, dtype):
-        """Messages of all clients that answered, in the order of their names."""
+        """Messages that can be used, in the order of the clients' names."""
         contents = _encode(request.contents, dtype)
-        nodes = [node for node, r in self.records.items() if r.status != "left out"]
+        nodes = self._taking_part()
         answers = self._send(request.step, dict.fromkeys(nodes, contents))
         messages = {}
-        for node in nodes:
-            message = self._read(node, request.step, answers[node])
+        for node, answer in answers.items():
+            message = self._read(node, request.step, answer)
             if message is not None:
                 messages[node] = message
         self._refuse_twins(messages)
+        messages = self._fitting(request.step, messages)
         if len(messages) < self.min_clients:
             raise RunAborted(
                 f"{len(messages)} of {len(self.records)} clients answered the step "
-                f"{request.step!r}, but min_clients is {self.min_clients}."
+                f"{request.step!r} with what can be used, but min_clients is "
+                f"{self.min_clients}."
             )
-        return sorted(messages.values(), key=lambda message: _order(message.client))
+        return messages
 
     def deliver(self, result, dtype):
-        """Send each client its result; who does not take it is noted, no more."""
+        """Send each client its result; a sentence on those who did not take it."""
         key = "reference" if result.model is None else "model"
         contents = {
-            node: _encode({key: result.for_client(record.client)}, dtype)
-            for node, record in self.records.items()
-            if record.status != "left out"
+            node: _encode({key: result.for_client(self.records[node].client)}, dtype)
+            for node in self._taking_part()
         }
+        missed = 0
         for node, answer in self._send("result", contents).items():
             if answer.code is None:
                 self.records[node].status = "done"
             else:
                 self.records[node].leave_out("result", _known(answer.code))
+                missed += 1
+        if missed == len(contents):
+            raise RunAborted("no client took the result, which only the server has.")
+        if missed:
+            return f"{missed} of {len(contents)} clients did not take the result."
+        return None
+
+    def _taking_part(self):
+        return [node for node, r in self.records.items() if r.status != "left out"]
 
     def _send(self, step, contents):
         for node, content in contents.items():
@@ -108,6 +120,14 @@ class Exchanges:
             return None
         record.client = message.client
         return message
+
+    def _fitting(self, step, messages):
+        """Messages that can be used together, in the order of the clients' names."""
+        by_name = sorted(messages.items(), key=lambda item: _order(item[1].client))
+        misfits = find_misfits(dict(by_name))
+        for node, detail in misfits.items():
+            self.records[node].leave_out(step, "misfit", detail)
+        return [message for node, message in by_name if node not in misfits]
 
     def _refuse_twins(self, messages):
         nodes_of = {}

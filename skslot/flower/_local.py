@@ -11,7 +11,14 @@ import uuid
 from pathlib import Path
 
 from ._optional import flower_modules
-from ._submit import flwr, script, settings, submit_run
+from ._processes import (
+    MARK,
+    kill_marked,
+    marked_processes,
+    signal_group,
+    start_watcher,
+)
+from ._submit import config_option, flwr, installed_command, submit_run
 
 # For all processes of Flower: nothing is installed while a run starts, nobody is told
 # about it, and no log waits for others of the same text.
@@ -22,17 +29,21 @@ ENVIRONMENT = {
     "RAY_DEDUP_LOGS": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
 }
-# Environment variable by which processes of a federation are found again.
-MARK = "SKSLOT_FEDERATION"
+# Seconds for the SuperLink to start.
+START_OF_SUPERLINK = 120.0
+# Seconds after which a run is stopped that did not end by itself: as many waits of the
+# server, whose report would be lost otherwise, and what Flower needs to start.
+WAITS_OF_THE_SERVER = 10
+START_OF_RUN = 300.0
 
 
 class LocalFederation:
     """A SuperLink and SuperNodes on this machine, which are ended with it.
 
-    For tests and for trying an app out: a script that is killed, or ended by SIGTERM,
-    leaves them behind. All ports are on 127.0.0.1, and nothing is
+    For tests and for trying an app out. All ports are on 127.0.0.1, and nothing is
     written outside of ``folder``. Use it as a context manager: on leaving, every
-    process that was started is ended, also those that Flower or Ray started in turn.
+    process that was started is ended, also those that Flower or Ray started in turn. On
+    Linux this holds for a script that is killed too.
 
     Parameters
     ----------
@@ -44,8 +55,6 @@ class LocalFederation:
     certificates : str or path-like, default=None
         Folder with ``ca.crt``, ``server.pem`` and ``server.key``. Given, connections
         are encrypted, and nodes must be registered and have a key.
-    timeout : float, default=120.0
-        Seconds to wait for the SuperLink to start.
 
     Attributes
     ----------
@@ -65,14 +74,14 @@ class LocalFederation:
     ...     print(federation.run("examples/flower", {"n-clients": 2}))
     """
 
-    def __init__(self, folder, *, simulation=0, certificates=None, timeout=120.0):
+    def __init__(self, folder, *, simulation=0, certificates=None):
         self.folder = Path(folder).resolve()
         self.simulation = simulation
         self.certificates = None if certificates is None else Path(certificates)
-        self.timeout = timeout
         self.output_dir = self.folder / "runs"
         self._processes = {}
         self._mark = uuid.uuid4().hex
+        self._watcher = None
 
     def __enter__(self):
         flower_modules()
@@ -96,22 +105,27 @@ class LocalFederation:
         app : str or path-like
             Folder of the app.
         run_config : dict, default=None
-            Settings of the run; ``output-dir`` is set already.
+            Settings of the run; ``output-dir`` and ``timeout`` are set already, so the
+            app must list them.
         timeout : float, default=600.0
-            Seconds to wait.
+            Seconds that the server waits for nodes, and for each answer. The whole run
+            may take ten times as long and five minutes more.
 
         Returns
         -------
         report : FederationReport
             Who took part.
         """
+        own = {"output-dir": str(self.output_dir), "timeout": timeout}
+        run_config = {**own, **(run_config or {})}
+        simulated = {"num-supernodes": self.simulation} if self.simulation else None
         return submit_run(
             app,
             "local",
             output_dir=self.output_dir,
-            run_config={"output-dir": str(self.output_dir), **(run_config or {})},
-            federation_config=self._simulated(),
-            timeout=timeout,
+            run_config=run_config,
+            federation_config=simulated,
+            timeout=WAITS_OF_THE_SERVER * run_config["timeout"] + START_OF_RUN,
             env=self._environment("superlink"),
         )
 
@@ -134,7 +148,7 @@ class LocalFederation:
         """
         address = ["--superlink", f"127.0.0.1:{self._port}"]
         own = ["--host", "127.0.0.1", "--port", str(_free_port())]
-        options = settings("--node-config", config)
+        options = config_option("--node-config", config)
         options += (
             ["--insecure"]
             if self.certificates is None
@@ -184,16 +198,7 @@ class LocalFederation:
         ids : list of int
             Those that were started here and those that they started.
         """
-        mark = f"{MARK}={self._mark}".encode()
-        found = []
-        for path in Path("/proc").glob("[0-9]*"):
-            try:
-                is_ours = mark in (path / "environ").read_bytes().split(b"\0")
-            except OSError:  # ended by now, or of somebody else
-                continue
-            if is_ours:
-                found.append(int(path.name))
-        return found
+        return marked_processes(self._mark)
 
     def close(self, patience=10.0):
         """End all processes.
@@ -204,30 +209,24 @@ class LocalFederation:
             Seconds that they have to end by themselves.
         """
         for process in self._processes.values():
-            _signal_group(process, signal.SIGTERM)
+            signal_group(process, signal.SIGTERM)
         deadline = time.monotonic() + patience
         while self._alive() and time.monotonic() < deadline:
             time.sleep(0.1)
         for process in self._processes.values():
-            _signal_group(process, signal.SIGKILL)
+            signal_group(process, signal.SIGKILL)
             process.wait()
         self._processes = {}
-        self._kill_the_rest(time.monotonic() + patience)
-
-    def _kill_the_rest(self, deadline):
-        """Flower and Ray put some processes into groups of their own."""
-        while found := self.processes():
-            if time.monotonic() > deadline:
-                raise RuntimeError(f"processes {found} could not be ended.")
-            for pid in found:
-                _kill(pid)
-            time.sleep(0.1)
+        # Flower and Ray put some processes into groups of their own
+        kill_marked(self._mark, patience)
+        if self._watcher is not None:
+            self._watcher.communicate()
+            self._watcher = None
 
     # ------------------------------------------------------------------ helpers
 
     def _start_superlink(self):
-        security = {"insecure": True}
-        options = ["--insecure"]
+        security, options = {"insecure": True}, ["--insecure"]
         if self.certificates is not None:
             ca = str(self.certificates / "ca.crt")
             security = {"root-certificates": ca}
@@ -236,20 +235,20 @@ class LocalFederation:
             options += ["--ssl-keyfile", str(self.certificates / "server.key")]
         if self.simulation:
             options += ["--simulation"]
-        connection = {"address": f"127.0.0.1:{self._port}", **security}
-        home = self.folder / "superlink" / "flwr-home"
-        home.mkdir(parents=True, exist_ok=True)
-        lines = [f"{key} = {json.dumps(value)}" for key, value in connection.items()]
-        text = "\n".join(
-            ['[superlink]\ndefault = "local"', "[superlink.local]", *lines]
-        )
-        (home / "config.toml").write_text(text + "\n")
+        self._write_connection({"address": f"127.0.0.1:{self._port}", **security})
         address = ["--host", "127.0.0.1", "--port", str(self._port)]
         process = self._start("superlink", "flower-superlink", *address, *options)
         self._wait_for_port(process)
 
+    def _write_connection(self, connection):
+        """Tell the command line of Flower how to reach the SuperLink."""
+        lines = [f"{key} = {json.dumps(value)}" for key, value in connection.items()]
+        head = ["[superlink]", 'default = "local"', "[superlink.local]"]
+        path = self._flower_home("superlink") / "config.toml"
+        path.write_text("\n".join([*head, *lines, ""]))
+
     def _wait_for_port(self, process):
-        deadline = time.monotonic() + self.timeout
+        deadline = time.monotonic() + START_OF_SUPERLINK
         while process.poll() is None and time.monotonic() < deadline:
             with socket.socket() as probe:
                 if probe.connect_ex(("127.0.0.1", self._port)) == 0:
@@ -258,9 +257,11 @@ class LocalFederation:
         raise RuntimeError(f"the SuperLink did not start:\n{self.log()}")
 
     def _start(self, name, command, *arguments):
+        if self._watcher is None:
+            self._watcher = start_watcher(self._mark)
         with open(self.folder / f"{name}.log", "wb") as log:
             process = subprocess.Popen(
-                [script(command), *arguments],
+                [installed_command(command), *arguments],
                 env=self._environment(name),
                 cwd=self.folder,
                 stdin=subprocess.DEVNULL,
@@ -271,15 +272,16 @@ class LocalFederation:
         self._processes[name] = process
         return process
 
-    def _environment(self, name):
+    def _flower_home(self, name):
         home = self.folder / name / "flwr-home"
         home.mkdir(parents=True, exist_ok=True)
-        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-        own = {"FLWR_HOME": str(home), MARK: self._mark, "PATH": path}
-        return {**os.environ, **ENVIRONMENT, **own}
+        return home
 
-    def _simulated(self):
-        return {"num-supernodes": self.simulation} if self.simulation else None
+    def _environment(self, name):
+        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+        home = str(self._flower_home(name))
+        own = {"FLWR_HOME": home, MARK: self._mark, "PATH": path}
+        return {**os.environ, **ENVIRONMENT, **own}
 
     def _alive(self):
         return [p for p in self._processes.values() if p.poll() is None]
@@ -289,19 +291,3 @@ def _free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
-
-
-def _signal_group(process, number):
-    if process.poll() is not None:  # its id may be that of somebody else by now
-        return
-    try:
-        os.killpg(process.pid, number)
-    except ProcessLookupError:
-        pass
-
-
-def _kill(pid):
-    try:
-        os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass

@@ -23,7 +23,7 @@ from ..exchange import (
     LinearModel,
 )
 
-ONE_SHOT = (FedCGSClassifier, FedPFTClassifier)
+CLASSIFIERS = (FedCGSClassifier, FedPFTClassifier, FedAvgClassifier)
 # What may stand in a request, by the name it has there.
 CONTENTS = {
     "reference": AlignmentReference,
@@ -53,11 +53,9 @@ class Result:
         """Message to one client; a model has the alignment of the client folded in."""
         if self.model is None:
             return self.reference
-        coef, intercept = self.model.coef, self.model.intercept
-        if client in self.maps:
-            matrix, offset = self.maps[client].affine
-            coef, intercept = coef @ matrix, intercept + coef @ offset
-        return replace(self.model, coef=coef, intercept=intercept, client=client)
+        if client not in self.maps:
+            return replace(self.model, client=client)
+        return self.model.pulled_back(*self.maps[client].affine, client)
 
 
 def split_estimator(estimator):
@@ -70,7 +68,7 @@ def split_estimator(estimator):
         steps = [
             step for _, step in estimator.steps if step not in (None, "passthrough")
         ]
-    kinds = [FederatedOTAligner, (*ONE_SHOT, FedAvgClassifier)]
+    kinds = [FederatedOTAligner, CLASSIFIERS]
     found = [next((s for s in steps if isinstance(s, kind)), None) for kind in kinds]
     if [step for step in found if step is not None] != steps:
         names = " -> ".join(type(step).__name__ for step in steps)

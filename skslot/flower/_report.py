@@ -19,6 +19,7 @@ REASONS = {
     "silent": "no answer came in time",
     "malformed": "the answer is none of skslot",
     "refused": "the message was refused",
+    "misfit": "the message does not fit those of the other clients",
     "renamed": "the client answered under another name than before",
 }
 
@@ -64,7 +65,7 @@ class FederationReport:
     status : {"running", "completed", "aborted"}, default="running"
         How it ended.
     reason : str, default=None
-        Why it was aborted.
+        Why it was aborted, or who did not take the result although it completed.
     clients : list, default=()
         One record for each node: ``node``, ``client`` (its name, None if it never said
         it), ``status`` ("taking part", "done" or "left out"), ``step``, ``code`` and

@@ -29,9 +29,10 @@ def make_server_app(
 ):
     """Make the app that runs at the server.
 
-    It waits for the clients, runs the exchanges of the estimator, and writes
-    ``report.json`` and, if the run completed, ``reference.slot`` and ``model.slot`` to
-    the folder ``run-<run id>`` in ``output_dir``.
+    It waits for the clients, runs the exchanges of the estimator, and sends each client
+    its result; if none takes it, the run is aborted. ``report.json`` and, once there is
+    a result, ``reference.slot`` and ``model.slot`` are written to the folder
+    ``run-<run id>`` in ``output_dir``.
 
     Parameters
     ----------
@@ -68,7 +69,10 @@ def make_server_app(
     ``output-dir`` in ``[tool.flwr.app.config]`` of the app, or given to ``flwr run``,
     override those given here. Flower accepts only those that the app lists.
 
-    Two nodes that give the same name end the run, whatever ``min_clients`` is.
+    Two nodes that give the same name end the run, whatever ``min_clients`` is. A client
+    whose message does not fit the others (number of features, encoder, kind of labels,
+    ...) is left out: what most clients sent counts, and of two values that equally many
+    sent, that of the client whose name sorts first.
 
     Examples
     --------
@@ -101,7 +105,7 @@ def make_server_app(
             report.clients = list(exchanges.records.values())
             result = run_exchanges(estimator, exchanges, wire_dtype)
             write_result(result, folder, wire_dtype)
-            exchanges.deliver(result, wire_dtype)
+            report.reason = exchanges.deliver(result, wire_dtype)
             report.status = "completed"
         except Exception as error:
             report.status, report.reason = "aborted", str(error)

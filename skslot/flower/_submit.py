@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 
 from ._optional import flower_modules
@@ -37,7 +38,8 @@ def submit_run(
     output_dir : str or path-like
         Folder that the ServerApp writes to, as seen from here.
     run_config : dict, default=None
-        Settings of the run that differ from those in ``pyproject.toml`` of the app.
+        Settings of the run that differ from those in ``pyproject.toml`` of the app:
+        booleans, numbers and text without double quotes.
     federation_config : dict, default=None
         Settings of a simulation, such as ``{"num-supernodes": 4}``.
     timeout : float, default=3600.0
@@ -64,8 +66,8 @@ def submit_run(
     flower_modules()
     link = [] if superlink is None else [superlink]
     options = [
-        *settings("--run-config", run_config),
-        *settings("--federation-config", federation_config),
+        *config_option("--run-config", run_config),
+        *config_option("--federation-config", federation_config),
     ]
     run_id = str(flwr("run", str(app), *link, *options, env=env)["run-id"])
     folder = Path(output_dir) / f"run-{run_id}"
@@ -80,11 +82,27 @@ def submit_run(
     return _read_report(folder, run_id, status)
 
 
-def settings(option, values):
+def config_option(option, values):
     """Arguments that give values to a command of Flower, in TOML."""
     if not values:
         return []
-    return [option, " ".join(f"{key}={json.dumps(v)}" for key, v in values.items())]
+    return [option, " ".join(f"{name}={_toml(name, v)}" for name, v in values.items())]
+
+
+def _toml(name, value):
+    """A value as the parser of Flower reads it, which knows no escaped quotes."""
+    is_plain = isinstance(value, bool | int | float | str)
+    text = json.dumps(value, ensure_ascii=False) if is_plain else ""
+    try:
+        is_read = tomllib.loads(f"x={text}") == {"x": value}
+    except ValueError:
+        is_read = False
+    if not is_read or '"' in text[1:-1]:
+        raise ValueError(
+            f"setting {name!r} is {value!r}, which cannot be handed to Flower: only "
+            "booleans, numbers and text without double quotes can."
+        )
+    return text
 
 
 def _wait_for_file(path, timeout=30.0):
@@ -116,7 +134,7 @@ def _read_report(folder, run_id, status):
 
 def flwr(*arguments, env=None):
     """Answer of the command line of Flower, which is JSON."""
-    command = [script("flwr"), *arguments, "--format", "json"]
+    command = [installed_command("flwr"), *arguments, "--format", "json"]
     done = subprocess.run(command, env=env, capture_output=True, text=True)
     try:
         answer = json.loads(done.stdout)
@@ -129,6 +147,6 @@ def flwr(*arguments, env=None):
     return answer
 
 
-def script(name):
+def installed_command(name):
     """Path of a command that was installed with this interpreter."""
     return str(Path(sys.executable).parent / name)

@@ -99,13 +99,14 @@ def federate(rows_of, tmp_path):
             if not isinstance(site, str) or site == "gone":
                 apps[node] = site
                 continue
+
+            def receive(message, context, site=site):
+                received[site] = message
+
             apps[node] = make_client_app(
                 lambda context, site=site: rows_of(site),
                 estimator,
-                receive=lambda message, context, site=site: received.update(
-                    {site: message}
-                ),
-                **(client or {}),
+                **{"receive": receive, **(client or {})},
             )
         grid = LocalGrid(apps)
         settings = {"n_clients": len(apps), "timeout": 1.0, **settings}

@@ -81,6 +81,13 @@ def exit_with_secret(*args):
     raise SystemExit(SECRET)
 
 
+class ExitingRows:
+    """Rows that end the process when a step reads them."""
+
+    def __array__(self, dtype=None, copy=None):
+        raise SystemExit(SECRET)
+
+
 def return_nan(context):
     return np.full((50, 3), np.nan), np.zeros(50), SECRET
 
@@ -93,6 +100,7 @@ def return_nan(context):
         (lambda context: SECRET, "load_failed"),
         (lambda context: (np.ones((50, 3)), None, None), "load_failed"),
         (return_nan, "step_failed"),
+        (lambda context: (ExitingRows(), None, "A"), "step_failed"),
         (lambda context: (np.eye(9) + 1, None, "A"), "too_few_rows"),
         (lambda context: (np.eye(50), None, ("A", SECRET)), "step_failed"),
     ],
@@ -115,10 +123,11 @@ def test_reason_of_a_failure_is_in_the_log_of_the_site(request_of, context, capl
     assert SECRET in caplog.text
 
 
-def test_failure_to_keep_the_result_is_a_code_too(rows_of, request_of, context):
-    app = make_client_app(
-        lambda context: rows_of("fax"), PIPELINE, receive=raise_secret
-    )
+@pytest.mark.parametrize("receive", [raise_secret, exit_with_secret])
+def test_failure_to_keep_the_result_is_a_code_too(
+    receive, rows_of, request_of, context
+):
+    app = make_client_app(lambda context: rows_of("fax"), PIPELINE, receive=receive)
     model = LinearModel(["a", "b"], np.ones((2, 3)), np.ones(2))
     request = request_of("query.result", {"model": model.to_bytes()})
     reply = app(request, context)

@@ -86,6 +86,10 @@ def bad_sites(rows_of):
             rows_of, "fax", covariance_triangle=pack_triangle(covariance)
         ),
         "refused  ": replying({"code": "", "message": b"nothing"}),
+        "refused   ": forger(rows_of, "fax", mean=np.full(64, 1e300)),
+        "refused    ": forger(
+            rows_of, "fax", covariance_triangle=pack_triangle(1e300 * np.eye(64))
+        ),
         "malformed ": replying({"code": "patient 4711"}),
         "malformed  ": replying({"code": 4711}),
         "malformed   ": forger(rows_of, "fax", client=None),
@@ -107,6 +111,8 @@ def test_everyone_who_fails_is_left_out_and_named(bad_sites, federate):
         assert record.code == code.strip()
     assert "mean contains NaN" in by_node["19"].detail
     assert "negative variance" in by_node["20"].detail
+    assert "mean contains a number of 1e+300" in by_node["22"].detail
+    assert "a number of 1e+300" in by_node["23"].detail
     assert "4711" not in (folder / "report.json").read_text()
 
 
@@ -165,27 +171,31 @@ def test_client_must_keep_its_name(federate, rows_of):
     assert report.left_out[0].code == "renamed"
 
 
-def test_different_encoders_are_not_combined(federate, rows_of):
-    def app(site, encoder):
-        return make_client_app(lambda context: rows_of(site), ALIGNER, encoder=encoder)
-
-    sites = [app("fax", "resnet18"), app("phone", "vit-b-32")]
-    report, _, _ = federate(ALIGNER, sites, fails=True)
-    assert "resnet18" in report.reason
-    assert "vit-b-32" in report.reason
+def refuse_result(message, context):
+    raise OSError("disk full")
 
 
 def test_result_that_is_not_kept_is_reported(federate, rows_of):
-    def receive(message, context):
-        raise OSError("disk full")
+    def load_data(context):
+        return rows_of("fax")
 
-    app = make_client_app(lambda context: rows_of("fax"), ALIGNER, receive=receive)
-    report, folder, _ = federate(ALIGNER, ["phone", app])
-    assert report.status == "completed"
+    app = make_client_app(load_data, ALIGNER, receive=refuse_result)
+    report, _, _ = federate(ALIGNER, ["phone", app])
+    assert str(report).startswith(
+        "run 7: completed, 1 of 2 clients did not take the result."
+    )
     assert (report.left_out[0].client, report.left_out[0].code) == (
         "fax",
         "receive_failed",
     )
+
+
+def test_result_that_nobody_keeps_is_no_success(federate):
+    report, folder, _ = federate(ALIGNER, client={"receive": refuse_result}, fails=True)
+    assert report.status == "aborted"
+    assert "no client took the result" in report.reason
+    assert [record.code for record in report.left_out] == ["receive_failed"] * 4
+    assert (folder / "reference.slot").exists()
 
 
 def test_too_few_nodes(federate):

@@ -95,7 +95,7 @@ def test_deployment(make_sites, certificates, app, tmp_path, digits, scores):
         nodes = {}
 
         def start(name):
-            nodes[name] = federation.register(certificates / f"{name}.pub")
+            nodes[name] = federation.register(certificates / f"{name}.key.pub")
             config = {"folder": str(make_sites / name), "fault": FAULTS.get(name, "")}
             federation.start_node(name, config, certificates / f"{name}.key")
 
