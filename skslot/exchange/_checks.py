@@ -14,8 +14,8 @@ from ._wire import WireArray, came_by, largest
 # Largest change of an entry by the wire, relative to the largest entry of its array.
 ROUNDING = {"float64": 1e-9, "float32": 2.0**-22, "float16": 2.0**-10}
 
-# Sums of products of numbers up to this do not overflow.
-MAX_NUMBER = 2.0**500
+# Sums of products of four numbers up to this do not overflow.
+MAX_NUMBER = 2.0**200
 
 # Integers above this are not exact in float64, and no client has as many rows.
 MAX_COUNT = 2**53
