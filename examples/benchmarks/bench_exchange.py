@@ -3,10 +3,12 @@
 Run with::
 
     python examples/benchmarks/bench_exchange.py --clients 1000 --features 512
+    python examples/benchmarks/bench_exchange.py --clients 1000 --features 512 --labels
 
 Writes one file per client, then aggregates them in a process of its own that reads
 them as a stream, and prints the peak memory of that process. The files go to a
-temporary folder: 527 kB each with 512 features in float32.
+temporary folder: 527 kB each with 512 features in float32. With ``--labels`` there are
+ten classes, and a classifier is made from the same files as well.
 """
 
 import argparse
@@ -23,20 +25,26 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 
-from skslot import FederatedOTAligner
+from skslot import FedCGSClassifier, FederatedOTAligner
 from skslot.exchange import load_messages
 
 
-def write_files(folder, n_clients, n_features, dtype):
+def estimator(labels):
+    """What the clients and the server run."""
+    aligner = FederatedOTAligner()
+    return FedCGSClassifier(aligner=aligner) if labels else aligner
+
+
+def write_files(folder, n_clients, n_features, dtype, labels):
     """One message per client, on rows of its own scale and offset."""
     rng = np.random.default_rng(0)
-    aligner, spectrum = FederatedOTAligner(), np.geomspace(0.1, 10, n_features)
+    site, spectrum = estimator(labels), np.geomspace(0.1, 10, n_features)
+    y = (np.arange(n_features + 100) % 10,) if labels else ()
     for client in range(n_clients):
         rows = rng.standard_normal((n_features + 100, n_features), dtype=np.float32)
         rows *= spectrum * np.exp(0.3 * rng.standard_normal(n_features))
-        message = aligner.client_update(
-            rows + rng.standard_normal(n_features), f"{client:04}"
-        )
+        rows += rng.standard_normal(n_features)
+        message = site.client_update(rows, *y, client=f"{client:04}")
         message.with_encoder("benchmark").save(folder / f"{client:04}.slot", dtype)
 
 
@@ -55,19 +63,19 @@ class Progress:
         self.passes += done == total
 
 
-def aggregate(folder):
+def aggregate(folder, labels):
     """Align the clients of a folder and print what it took."""
     progress = Progress()
     messages = load_messages(
         sorted(folder.glob("*.slot")), on_error="skip", progress=progress
     )
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    reference = FederatedOTAligner().server_aggregate(messages)
+    result = estimator(labels).server_aggregate(messages)
     seconds = time.perf_counter() - progress.start
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print("", file=sys.stderr)
     print(
-        f"{len(messages.paths)} files, {len(messages.refused)} refused: {reference}\n"
+        f"{len(messages.paths)} files, {len(messages.refused)} refused: {result}\n"
         f"{seconds:.0f} s in {progress.passes - 1} passes over the files; peak memory "
         f"{peak:.0f} MB, of which {before:.0f} MB before the first file"
     )
@@ -78,20 +86,25 @@ def main():
     parser.add_argument("--clients", type=int, default=1000)
     parser.add_argument("--features", type=int, default=512)
     parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--labels", action="store_true")
     parser.add_argument("--aggregate", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.aggregate:
-        aggregate(arguments.aggregate)
+        aggregate(arguments.aggregate, arguments.labels)
         return
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()
         write_files(
-            Path(folder), arguments.clients, arguments.features, arguments.dtype
+            Path(folder),
+            arguments.clients,
+            arguments.features,
+            arguments.dtype,
+            arguments.labels,
         )
         size = sum(path.stat().st_size for path in Path(folder).iterdir()) / 1e6
         print(f"{size:.0f} MB written in {time.perf_counter() - start:.0f} s")
         command = [sys.executable, __file__, "--aggregate", folder]
-        subprocess.run(command, check=True)
+        subprocess.run(command + ["--labels"] * arguments.labels, check=True)
 
 
 if __name__ == "__main__":
