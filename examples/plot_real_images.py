@@ -41,7 +41,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import Pipeline
 
 from skslot import FedCGSClassifier, FederatedOTAligner, FrozenEncoder
-from skslot.datasets import load_digit_scanners
+from skslot.datasets import load_digit_scanners, load_image_folder
 from skslot.metrics import client_scores, make_client_scorer
 from skslot.model_selection import StratifiedClientKFold
 
@@ -67,9 +67,8 @@ folder = (sys.argv[1:] or [os.environ.get("SKSLOT_IMAGES")])[0]
 if not folder:
     print("No folder given: the embedded digits instead, one in five of them.")
     folder = write_digits(Path(scratch.name, "digits"))
-paths = np.array(sorted(map(str, Path(folder).glob("*/*/*"))))
-y = np.array([Path(path).parent.name for path in paths])
-site = np.array([Path(path).parent.parent.name for path in paths])
+images = load_image_folder(folder)
+paths, y, site = images.paths, images.target, images.client_ids
 print(f"{len(paths)} images, {len(set(y))} classes, {len(set(site))} sites")
 
 # %%

@@ -1,6 +1,7 @@
 """``skslot bench``: the paper's experiments."""
 
 import re
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -27,16 +28,17 @@ def add_commands(commands):
         "experiment",
         choices=EXPERIMENTS,
         help="main: alpha = 0.1; skew: alpha = 0.05 and 0.01; domain-only: no label "
-        "shift; tau: alignment strengths from 0 to 1; backbones: main on several files "
-        "of features; scalability: two clients per domain; pca: features in two "
-        "dimensions, as figures",
+        "shift; tau: alignment strengths from 0 to 1; backbones: main with several "
+        "encoders, a file of features of each; scalability: two clients per domain; "
+        "pca: features in two dimensions, as figures",
     )
     bench.add_argument(
         "--features",
         nargs="+",
         type=Path,
         metavar="FILE.npz",
-        help="features with X, y and client, such as skslot encode writes",
+        help="features with X, y and client, such as skslot encode writes; each file "
+        "has a table of its own, named after it",
     )
     bench.add_argument(
         "--runs",
@@ -45,6 +47,18 @@ def add_commands(commands):
         metavar="N",
         help="partitions, and seeds on the first partition (default: 5)",
     )
+    bench.add_argument(
+        "--min-samples",
+        type=positive_int,
+        metavar="N",
+        help="fewest training rows that a partition leaves a client (default: 10; 20 "
+        "on embedded data)",
+    )
+    _add_outputs(bench)
+    bench.set_defaults(run=_bench)
+
+
+def _add_outputs(bench):
     bench.add_argument(
         "--results",
         type=Path,
@@ -64,8 +78,9 @@ def add_commands(commands):
         metavar="FOLDER",
         help="where pca writes its figures, as PNG and SVG (default: this folder)",
     )
-    bench.add_argument("--force", action="store_true", help="overwrite these files")
-    bench.set_defaults(run=_bench)
+    bench.add_argument(
+        "--force", action="store_true", help="overwrite tables and figures that exist"
+    )
 
 
 def _bench(arguments):
@@ -89,11 +104,22 @@ def _bench(arguments):
         print(result, end="\n\n")
         results.append(result)
     for name, path in _outputs(arguments).items():
-        texts = [getattr(result, f"to_{name}")() for result in results]
-        text = f"[{', '.join(texts)}]" if name == "json" else "\n".join(texts)
         with atomic_output(path) as file:
-            file.write(f"{text}\n".encode())
+            file.write(_text(name, results).encode())
         print(f"wrote {path}")
+
+
+def _text(name, results):
+    """Results as the text of one file; tables of the same columns become one CSV."""
+    texts = [getattr(result, f"to_{name}")() for result in results]
+    if name == "json":
+        return f"[{', '.join(texts)}]\n"
+    if name == "latex":
+        return "\n\n".join(texts) + "\n"
+    tables = {}
+    for header, _, rows in (text.partition("\n") for text in texts):
+        tables[header] = tables.get(header, f"{header}\n") + rows
+    return "\n".join(tables.values())
 
 
 def _draw_pca(arguments):
@@ -122,9 +148,29 @@ def _outputs(arguments):
 
 def _data(arguments):
     from ..experiments import FeatureSet
+    from ..experiments._features import check_same_rows
 
+    compares_encoders = arguments.experiment == "backbones"
     if arguments.features:
-        return [FeatureSet.from_file(path) for path in arguments.features]
-    if arguments.experiment == "backbones":
-        return FeatureSet.embedded_backbones()
-    return [FeatureSet.embedded()]
+        data = _data_of_files(arguments.features)
+    elif compares_encoders:
+        data = FeatureSet.embedded_backbones()
+    else:
+        data = [FeatureSet.embedded()]
+    if compares_encoders:
+        check_same_rows(data)
+    if arguments.min_samples is not None:
+        data = [replace(one, min_samples=arguments.min_samples) for one in data]
+    return data
+
+
+def _data_of_files(paths):
+    from ..experiments import FeatureSet
+
+    names = [path.stem for path in paths]
+    if len(set(names)) < len(names):
+        raise ValueError(
+            "results are named after their files of features, and two of these have "
+            f"the same name: {', '.join(map(str, paths))}."
+        )
+    return [FeatureSet.from_file(path) for path in paths]

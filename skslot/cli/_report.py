@@ -14,16 +14,17 @@ def add_commands(commands):
         help="write a page with pictures on the clients of a features file",
         description="Write one HTML page on the clients of a features file: what each "
         "contributes, how far they are apart before and after alignment, which tau to "
-        "take, and the pipeline as code. The page needs no other file. Needs "
-        'matplotlib: pip install "skslot[plot]".',
+        "take, and the pipeline as code. Without labels, the page says nothing of "
+        "classes and tau. It needs no other file. Needs matplotlib: "
+        'pip install "skslot[plot]".',
         epilog="example: skslot report features.npz -o report.html",
     )
     report.add_argument(
         "features",
         type=Path,
         metavar="FEATURES.npz",
-        help="features with X, y and client, such as skslot encode writes; of a data "
-        "set with a split, the training rows are used",
+        help="features with X, client and, if there are labels, y, such as skslot "
+        "encode writes; of a data set with a split, the training rows are used",
     )
     report.add_argument(
         "-o",
@@ -37,7 +38,7 @@ def add_commands(commands):
         "--tau",
         type=fraction_or("auto"),
         help="strength of the alignment, from 0 to 1, or auto for the closed form "
-        "(default: search for the best, which takes longer)",
+        "(default: search for the best, which takes longer; 0.4 without labels)",
     )
     report.add_argument(
         "--force", action="store_true", help="overwrite FILE.html if it exists"
@@ -50,16 +51,13 @@ def _report(arguments):
     from ..inspection._page import render_page
 
     refuse_overwrite(arguments.output, arguments.force, [arguments.features])
-    data = FeatureSet.from_file(arguments.features)
-    rows = slice(None) if data.split is None else data.split == "train"
-    page = render_page(
-        data.name,
-        arguments.features,
-        data.X[rows],
-        data.y[rows],
-        data.client_ids[rows],
-        tau=arguments.tau,
-    )
+    data = FeatureSet.from_file(arguments.features).training_rows()
+    if data.y is None and arguments.tau == "auto":
+        raise ValueError(
+            f"{arguments.features} has no labels, which --tau auto compares; add them "
+            "as an array y, or give --tau a number."
+        )
+    page = render_page(data, arguments.features, tau=arguments.tau)
     with atomic_output(arguments.output) as file:
         file.write(page.encode())
     print(f"wrote {arguments.output}; open it in a browser")

@@ -9,7 +9,8 @@ from sklearn.kernel_approximation import RBFSampler
 
 from ..datasets import load_digit_scanners
 from ..model_selection import split_clients
-from ._protocol import load_features, paper_split
+from ._files import read_file
+from ._protocol import paper_split
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,11 +20,11 @@ class FeatureSet:
     Parameters
     ----------
     name : str
-        Name of the data set; one of the paper's names has the paper's rows printed.
+        What to call it, such as the name of its file.
     X : ndarray of shape (n_samples, n_features)
         Features.
-    y : ndarray of shape (n_samples,)
-        Labels.
+    y : ndarray of shape (n_samples,) or None
+        Labels; every experiment needs them.
     client_ids : ndarray of shape (n_samples,)
         Client of each row.
     split : ndarray of shape (n_samples,), default=None
@@ -33,6 +34,9 @@ class FeatureSet:
         Share of the rows for testing, where there is no official split.
     min_samples : int, default=10
         Fewest training rows of a client.
+    dataset : str, default=None
+        Name of the data set; the paper's rows are printed beside those of
+        "Office-Home", "Digits" and "DomainNet".
 
     See Also
     --------
@@ -47,11 +51,12 @@ class FeatureSet:
 
     name: str
     X: np.ndarray
-    y: np.ndarray
+    y: np.ndarray | None
     client_ids: np.ndarray
     split: np.ndarray | None = None
     test_size: float = 0.3
     min_samples: int = 10
+    dataset: str | None = None
 
     @classmethod
     def embedded(cls):
@@ -104,19 +109,17 @@ class FeatureSet:
         Parameters
         ----------
         path : str or path-like
-            An ``.npz`` file as :func:`load_features` reads; it may also hold ``split``
-            and ``dataset``.
+            An ``.npz`` file with ``X`` and either ``client``, the client of each row,
+            or ``domain``, an index into ``domains``. It may also hold the labels ``y``,
+            ``split`` and ``dataset``.
 
         Returns
         -------
         data : FeatureSet
-            Its name is ``dataset`` if the file has it, else that of the file.
+            The name is that of the file, without its ending.
         """
-        features = load_features(path)
-        with np.load(path, allow_pickle=False) as file:
-            name = str(file["dataset"]) if "dataset" in file else Path(path).stem
-            split = file["split"] if "split" in file else None
-        return cls(name, *features, split)
+        path = Path(path)
+        return cls(path.stem, **read_file(path))
 
     @property
     def clients(self):
@@ -129,14 +132,48 @@ class FeatureSet:
         Returns
         -------
         fingerprint : str
-            Sixteen hexadecimal digits that depend on all arrays.
+            Sixteen hexadecimal digits that depend on all arrays and on how partitions
+            are made.
         """
-        digest = hashlib.sha256()
+        digest = hashlib.sha256(str((self.test_size, self.min_samples)).encode())
         for array in (self.X, self.y, self.client_ids, self.split):
             if array is not None:
                 digest.update(str((array.dtype, array.shape)).encode())
                 digest.update(np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()[:16]
+
+    def select(self, rows):
+        """Keep some of the rows.
+
+        Parameters
+        ----------
+        rows : ndarray
+            Positions of rows, or a mask.
+
+        Returns
+        -------
+        data : FeatureSet
+            These rows.
+        """
+        names = ("X", "y", "client_ids", "split")
+        arrays = {name: getattr(self, name) for name in names}
+        parts = {n: None if a is None else a[rows] for n, a in arrays.items()}
+        return replace(self, **parts)
+
+    def training_rows(self):
+        """Keep what may be learned from.
+
+        Returns
+        -------
+        data : FeatureSet
+            The training rows of an official split; all rows without one.
+        """
+        if self.split is None:
+            return self
+        rows = self.split == "train"
+        if not rows.any():
+            raise ValueError(f"{self.name} has no training rows: its split has none.")
+        return self.select(rows)
 
     def with_finer_clients(self, n_parts):
         """Split every client into several.
@@ -149,11 +186,13 @@ class FeatureSet:
         Returns
         -------
         data : FeatureSet
-            The same rows; clients may become as much smaller as there are more.
+            The same rows, at ``n_parts`` times as many clients; ``min_samples`` is
+            smaller by the square of it.
         """
         if n_parts == 1:
             return self
         ids = split_clients(self.client_ids, n_parts, y=self.y, random_state=0)
+        # each has a part of the rows, and there are more to share a class with
         fewest = max(2, self.min_samples // n_parts**2)
         return replace(self, client_ids=ids, min_samples=fewest)
 
@@ -174,6 +213,7 @@ class FeatureSet:
         test : ndarray
             Positions of the test rows.
         """
+        require_labels(self)
         return paper_split(
             self.y,
             self.client_ids,
@@ -182,4 +222,64 @@ class FeatureSet:
             test_size=self.test_size,
             min_samples=self.min_samples,
             random_state=number,
+        )
+
+
+def load_features(path):
+    """Load features, labels and clients from a file.
+
+    Parameters
+    ----------
+    path : str or path-like
+        A file as :meth:`FeatureSet.from_file` reads.
+
+    Returns
+    -------
+    X : ndarray of shape (n_samples, n_features)
+        Features, in float64.
+    y : ndarray of shape (n_samples,) or None
+        Labels, if the file has them.
+    client_ids : ndarray of shape (n_samples,)
+        Client of each row.
+
+    See Also
+    --------
+    FeatureSet : These arrays and the split of the file.
+    paper_split : Splits them as the paper does.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> import numpy as np
+    >>> from skslot.experiments import load_features
+    >>> with TemporaryDirectory() as folder:
+    ...     path = f"{folder}/animals.npz"
+    ...     np.savez(path, X=np.eye(2), y=[0, 1], client=["photo", "sketch"])
+    ...     X, y, client_ids = load_features(path)
+    >>> client_ids
+    array(['photo', 'sketch'], dtype='<U6')
+    """
+    data = FeatureSet.from_file(path)
+    return data.X, data.y, data.client_ids
+
+
+def check_same_rows(data):
+    """Refuse features that are not of the same samples: encoders cannot be compared."""
+    first, *others = data
+    for other in others:
+        for name in ("client_ids", "y", "split"):
+            if not np.array_equal(getattr(first, name), getattr(other, name)):
+                raise ValueError(
+                    f"{first.name} and {other.name} are not features of the same "
+                    f"images in the same order: they differ in {name}. Encode one "
+                    "folder with each encoder."
+                )
+
+
+def require_labels(data):
+    """Refuse features without labels."""
+    if data.y is None:
+        raise ValueError(
+            f"{data.name} has no labels, which every experiment needs: add them as an "
+            "array y. (skslot report does without.)"
         )

@@ -1,10 +1,9 @@
 """The two figures of the paper's appendix."""
 
-from dataclasses import replace
-
 import numpy as np
 
 from ..alignment import FederatedOTAligner
+from ._features import require_labels
 
 TAUS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 ALPHA = 0.1
@@ -55,12 +54,6 @@ def pca_figures(data):
 
 
 def _half_of_the_classes(data):
+    require_labels(data)
     classes = np.unique(data.y)
-    rows = np.isin(data.y, classes[: max(2, len(classes) // 2)])
-    return replace(
-        data,
-        X=data.X[rows],
-        y=data.y[rows],
-        client_ids=data.client_ids[rows],
-        split=None if data.split is None else data.split[rows],
-    )
+    return data.select(np.isin(data.y, classes[: max(2, len(classes) // 2)]))

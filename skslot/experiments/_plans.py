@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 ONE_SHOT = ("O-FedAvg", "FedCGS", "FedPFT")
-CHANCE = ("O-FedAvg", "FedPFT")  # repeated with other seeds; FedCGS has no chance in it
+SEEDED = ("O-FedAvg", "FedPFT")  # FedCGS draws nothing at random
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Plan:
         runs += [
             Run(alpha, self.n_parts, 0, tau, method, seed)
             for alpha, method, tau in self.rows
-            if method in CHANCE
+            if method in SEEDED
             for seed in range(1, n_runs)
         ]
         return sorted(runs, key=lambda run: (run.alpha or 0, run.partition, run.tau))

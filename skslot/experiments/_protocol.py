@@ -1,57 +1,12 @@
-"""The paper's evaluation protocol, on features from a file."""
+"""The paper's evaluation protocol."""
 
 import numpy as np
 from sklearn.model_selection import train_test_split
 
+from .._clients import shorten
 from ..model_selection import dirichlet_label_shift
 
 SPLITS = ("train", "test")
-
-
-def load_features(path):
-    """Load features, labels and clients from a file.
-
-    Parameters
-    ----------
-    path : str or path-like
-        An ``.npz`` file with ``X``, ``y`` and either ``client``, the client of each
-        row, or ``domain``, an index into ``domains``.
-
-    Returns
-    -------
-    X : ndarray of shape (n_samples, n_features)
-        Features, in float64.
-    y : ndarray of shape (n_samples,)
-        Labels.
-    client_ids : ndarray of shape (n_samples,)
-        Client of each row.
-
-    See Also
-    --------
-    paper_split : Splits them as the paper does.
-
-    Examples
-    --------
-    >>> import io
-    >>> import numpy as np
-    >>> from skslot.experiments import load_features
-    >>> file = io.BytesIO()
-    >>> np.savez(file, X=np.eye(2), y=[0, 1], domain=[0, 0], domains=["photo"])
-    >>> load_features(io.BytesIO(file.getvalue()))[2]
-    array(['photo', 'photo'], dtype='<U5')
-    """
-    with np.load(path, allow_pickle=False) as file:
-        missing = {"X", "y"} - set(file)
-        if missing or not ("client" in file or {"domain", "domains"} <= set(file)):
-            raise ValueError(
-                f"the file must hold X, y and client (or domain and domains); it holds "
-                f"{sorted(file)}."
-            )
-        if "client" in file:
-            client_ids = file["client"]
-        else:
-            client_ids = file["domains"][file["domain"]]
-        return file["X"].astype(np.float64), file["y"], client_ids
 
 
 def paper_split(
@@ -75,7 +30,8 @@ def paper_split(
     alpha : float or None
         Concentration of the label shift; None for no label shift.
     split : array-like of shape (n_samples,), default=None
-        "train" or "test" for each row, if the data set has an official split.
+        "train" or "test" for each row, in upper or lower case, if the data set has an
+        official split.
     test_size : float, default=0.3
         Share of each (client, class) cell for testing, without an official split.
     min_samples : int, default=10
@@ -105,9 +61,10 @@ def paper_split(
     """
     y, client_ids = np.asarray(y), np.asarray(client_ids)
     if split is None:
-        cells = np.char.add(client_ids.astype(str), y.astype(str))
-        _, cell, sizes = np.unique(cells, return_inverse=True, return_counts=True)
-        alone = sizes[cell] == 1  # cannot be on both sides, so it is trained on
+        _, client = np.unique(client_ids.astype(str), return_inverse=True)
+        classes, label = np.unique(y, return_inverse=True)
+        cells = client * len(classes) + label
+        alone = np.bincount(cells)[cells] == 1  # cannot be split, so it is trained on
         train, test = train_test_split(
             np.flatnonzero(~alone),
             test_size=test_size,
@@ -116,7 +73,8 @@ def paper_split(
         )
         train = np.concatenate([train, np.flatnonzero(alone)])
     else:
-        train, test = (np.flatnonzero(np.asarray(split) == s) for s in SPLITS)
+        split = check_split(split)
+        train, test = (np.flatnonzero(split == name) for name in SPLITS)
     if alpha is not None:
         kept = dirichlet_label_shift(
             y[train],
@@ -127,3 +85,15 @@ def paper_split(
         )
         train = train[kept]
     return train, test
+
+
+def check_split(split, name="split"):
+    """The split of each row in lower case; whoever is in neither part is an error."""
+    split = np.char.lower(np.char.strip(np.asarray(split).astype(str)))
+    others = np.setdiff1d(split, SPLITS)
+    if len(others):
+        raise ValueError(
+            f"{name} must be 'train' or 'test' for each row, but is also "
+            f"{shorten(others.tolist())}; rename these, or leave their rows out."
+        )
+    return split

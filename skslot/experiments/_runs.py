@@ -70,7 +70,9 @@ def run_experiment(name, data, n_runs=5, *, results=None, progress=None):
                 accuracy[run] = _accuracy(run, data, train, test, *features)
                 store.add(run, accuracy[run])
                 _report(progress, len(accuracy), len(runs))
-    return ExperimentResult(name, data.name, data.clients, n_runs, accuracy)
+    return ExperimentResult(
+        name, data.name, data.clients, n_runs, accuracy, data.dataset
+    )
 
 
 def _partition_of(run):

@@ -3,12 +3,13 @@
 import csv
 import io
 import json
+from collections import defaultdict
 from dataclasses import asdict, dataclass, field
 
 import numpy as np
 
 from ._paper import paper_results
-from ._plans import CHANCE, PLANS
+from ._plans import PLANS, SEEDED
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,8 @@ class ResultRow:
     error_seeds : float or None
         Standard error of the mean over seeds on the first partition; None for methods
         without chance.
+    backbone : str or None
+        The frozen encoder of a row of the paper.
 
     See Also
     --------
@@ -60,6 +63,7 @@ class ResultRow:
     gain: float | None = None
     error_partitions: float | None = None
     error_seeds: float | None = None
+    backbone: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,13 +75,15 @@ class ExperimentResult:
     experiment : str
         Name of the experiment.
     data : str
-        Name of the data set.
+        Name of the features.
     clients : list
         Names of the clients.
     n_runs : int
         Number of partitions, and of seeds.
     accuracy : dict
         For each run, the percent of right predictions at each client.
+    dataset : str, default=None
+        Name of the data set; the paper's rows are those of this name.
 
     See Also
     --------
@@ -95,11 +101,15 @@ class ExperimentResult:
     clients: list
     n_runs: int
     accuracy: dict = field(repr=False)
+    dataset: str | None = None
 
     @property
     def title(self):
         """The experiment and its data in a line."""
-        return f"{self.experiment}: {PLANS[self.experiment].title}, on {self.data}"
+        origin = f" ({self.dataset})" if self.dataset else ""
+        return (
+            f"{self.experiment}: {PLANS[self.experiment].title}, on {self.data}{origin}"
+        )
 
     def rows(self):
         """Compute the rows of the table.
@@ -107,19 +117,18 @@ class ExperimentResult:
         Returns
         -------
         rows : list of ResultRow
-            Each is followed by the paper's row, if the paper has this data set.
+            Each is followed by the paper's, one per encoder, if the paper has this
+            data set.
         """
-        paper = {
-            (row.alpha, row.method, row.tau): row
-            for row in paper_results(self.experiment, self.data)
-        }
+        paper = defaultdict(list)
+        if self.dataset is not None:
+            for row in paper_results(self.experiment, self.dataset):
+                paper[row.alpha, row.method, row.tau].append(_paper_row(row))
         rows, plain = [], {}
         for key in PLANS[self.experiment].rows:
             row = self._row(*key, plain)
             plain.setdefault(key[:2], row.mean)
-            rows.append(row)
-            if key in paper:
-                rows.append(_paper_row(paper[key]))
+            rows += [row, *paper[key]]
         return rows
 
     def _row(self, alpha, method, tau, plain):
@@ -129,7 +138,7 @@ class ExperimentResult:
             if (run.alpha, run.method, run.tau) == (alpha, method, tau)
         }
         partitions = np.array([runs[number, 0] for number in range(self.n_runs)])
-        n_seeds = self.n_runs if method in CHANCE else 1
+        n_seeds = self.n_runs if method in SEEDED else 1
         seeds = np.array([runs[0, seed] for seed in range(n_seeds)])
         by_client = partitions.mean(axis=0)
         mean = float(by_client.mean())
@@ -155,7 +164,7 @@ class ExperimentResult:
         header, body = self._cells()
         widths = [max(map(len, column)) for column in zip(header, *body, strict=True)]
         for row in [header, *body]:
-            if row[1] != "+SLOT" and row[0] != "paper":
+            if _begins_group(row):
                 lines.append("")
             first = row[0].ljust(widths[0]) + "  " + row[1].ljust(widths[1])
             rest = zip(row[2:], widths[2:], strict=True)
@@ -168,29 +177,26 @@ class ExperimentResult:
         header += ["mean", "gain", "std", "P", "S"]
         body = []
         for row in self.rows():
-            own = row.source == "skslot"
             alpha = "none" if row.alpha is None else f"{row.alpha:g}"
             accuracy = self._accuracies(row)
             body.append(
                 [
-                    alpha if own else "paper",
+                    alpha if row.backbone is None else f"paper, {row.backbone}",
                     row.method if row.gain is None else "+SLOT",
                     f"{row.tau:g}",
-                    *(_number(value, ".2f") for value in accuracy),
-                    _number(row.mean, ".2f"),
+                    *(_number(value) for value in accuracy),
+                    _number(row.mean),
                     "" if row.gain is None else f"({row.gain:+.2f})",
-                    _number(row.std, ".2f"),
-                    _number(row.error_partitions, ".2f"),
-                    _number(row.error_seeds, ".2f"),
+                    _number(row.std),
+                    _number(row.error_partitions),
+                    _number(row.error_seeds),
                 ]
             )
         return header, body
 
     def _accuracies(self, row):
-        """One per client; none of a row of the paper that is not about these."""
-        if len(row.accuracy) != len(self.clients):
-            return [None] * len(self.clients)
-        return list(row.accuracy.values())
+        """One per client; None where a row of the paper has no such client."""
+        return [row.accuracy.get(client) for client in self.clients]
 
     def to_json(self):
         """Write rows and single runs as JSON.
@@ -198,7 +204,7 @@ class ExperimentResult:
         Returns
         -------
         text : str
-            An object with the keys experiment, data, n_runs, rows and runs.
+            An object with the keys experiment, data, dataset, n_runs, rows and runs.
         """
         runs = [
             {**asdict(run), "accuracy": dict(zip(self.clients, values, strict=True))}
@@ -207,6 +213,7 @@ class ExperimentResult:
         facts = {
             "experiment": self.experiment,
             "data": self.data,
+            "dataset": self.dataset,
             "n_runs": self.n_runs,
             "rows": [asdict(row) for row in self.rows()],
             "runs": runs,
@@ -219,15 +226,16 @@ class ExperimentResult:
         Returns
         -------
         text : str
-            One line per row, all digits.
+            One line per row, all digits; ``data`` of a row of the paper is its encoder.
         """
-        names = ["source", "alpha", "method", "tau", *map(str, self.clients)]
+        names = ["data", "source", "alpha", "method", "tau", *map(str, self.clients)]
         names += ["mean", "gain", "std", "error_partitions", "error_seeds"]
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(names)
         for row in self.rows():
-            facts = [row.source, row.alpha, row.method, row.tau]
+            name = self.data if row.backbone is None else row.backbone
+            facts = [name, row.source, row.alpha, row.method, row.tau]
             facts += [*self._accuracies(row), row.mean]
             facts += [row.gain, row.std, row.error_partitions, row.error_seeds]
             writer.writerow(facts)
@@ -239,13 +247,14 @@ class ExperimentResult:
         Returns
         -------
         text : str
-            A tabular environment.
+            A tabular environment, after a comment that says what it is.
         """
         header, body = self._cells()
-        lines = [rf"\begin{{tabular}}{{ll{'r' * (len(header) - 2)}}}", r"\toprule"]
+        lines = [f"% {self.title}"]
+        lines += [rf"\begin{{tabular}}{{ll{'r' * (len(header) - 2)}}}", r"\toprule"]
         lines.append(" & ".join(map(_latex, header)) + r" \\")
         for row in body:
-            if row[1] != "+SLOT" and row[0] != "paper":
+            if _begins_group(row):
                 lines.append(r"\midrule")
             lines.append(" & ".join(map(_latex, row)) + r" \\")
         return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"])
@@ -261,7 +270,13 @@ def _paper_row(row):
         row.mean,
         row.std,
         row.gain,
+        backbone=row.backbone,
     )
+
+
+def _begins_group(cells):
+    """Whether a line of the table is the first of a method."""
+    return cells[1] != "+SLOT" and not cells[0].startswith("paper")
 
 
 def _standard_error(means):
@@ -270,8 +285,8 @@ def _standard_error(means):
     return float(means.std(ddof=1) / np.sqrt(len(means)))
 
 
-def _number(value, form):
-    return "" if value is None else format(value, form)
+def _number(value):
+    return "" if value is None else f"{value:.2f}"
 
 
 def _latex(text):

@@ -8,8 +8,8 @@ from sklearn.utils import check_consistent_length, column_or_1d
 from sklearn.utils.validation import check_is_fitted
 
 from .._clients import clients_array
-from ._distances import check_aligner
 from ._drawing import CLASS_COLOURS, CLIENT_COLOURS, OTHERS, axes_for, place_legend
+from ._gaussians import check_aligner
 
 COLOURS = {"client": CLIENT_COLOURS, "class": CLASS_COLOURS}
 

@@ -79,17 +79,16 @@ def draw_heat_map(ax, values, rows, columns, *, most, cmap, text="{:.3g}"):
     ax.spines[:].set_visible(False)
     if max(values.shape) > MOST_NUMBERS:
         return image
-    for (row, column), value in np.ndenumerate(values):
-        if not values.mask.any() or not values.mask[row, column]:
-            red, green, blue, _ = image.cmap(image.norm(value))
-            is_dark = 0.299 * red + 0.587 * green + 0.114 * blue < 0.5
-            ax.text(
-                column,
-                row,
-                text.format(value),
-                ha="center",
-                va="center",
-                fontsize="small",
-                color="white" if is_dark else "black",
-            )
+    for (row, column), value in np.ma.ndenumerate(values):
+        red, green, blue, _ = image.cmap(image.norm(value))
+        is_dark = 0.299 * red + 0.587 * green + 0.114 * blue < 0.5
+        ax.text(
+            column,
+            row,
+            text.format(value),
+            ha="center",
+            va="center",
+            fontsize="small",
+            color="white" if is_dark else "black",
+        )
     return image

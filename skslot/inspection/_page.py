@@ -5,7 +5,6 @@ import warnings
 from base64 import b64encode
 from html import escape
 from io import BytesIO
-from string import Template
 
 import numpy as np
 from sklearn import config_context
@@ -14,103 +13,45 @@ from sklearn.pipeline import Pipeline
 from .. import __version__
 from ..alignment import FederatedOTAligner
 from ..classifiers import FedCGSClassifier
-from ..model_selection import FederatedGridSearchCV
+from ..model_selection import FederatedGridSearchCV, class_table
 from ._alignment import AlignmentDisplay
 from ._distances import ClientDistanceDisplay
 from ._drawing import pyplot
 from ._label_shift import LabelShiftDisplay
+from ._page_templates import CODE, CODE_WITHOUT_LABELS, PAGE
 from ._report import alignment_report
 from ._tau_path import TAUS, TauPathDisplay
 
-PAGE = Template("""\
-<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>$title</title>
-<style>
-:root { color-scheme: light dark; --line: #8884; --soft: #8881; }
-body { font: 1rem/1.55 system-ui, sans-serif; max-width: 58rem; margin: 0 auto;
-  padding: 1rem; }
-h1 { line-height: 1.2; overflow-wrap: anywhere; }
-h2 { margin-top: 2.5rem; border-bottom: 1px solid var(--line); }
-.lead { font-size: 1.1rem; }
-.wide { overflow-x: auto; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-caption { text-align: left; padding-bottom: .5rem; font-weight: 600; }
-th, td { padding: .3rem .8rem; text-align: right; white-space: nowrap;
-  border-bottom: 1px solid var(--line); }
-th:first-child { text-align: left; }
-figure { margin: 1rem 0; }
-img { display: block; max-width: 100%; height: auto; background: white;
-  border-radius: .4rem; padding: .4rem; box-sizing: border-box; }
-figcaption { margin-top: .5rem; }
-pre { padding: 1rem; border-radius: .4rem; background: var(--soft);
-  user-select: all; }
-footer { margin-top: 3rem; font-size: .85rem; }
-@media (max-width: 40rem) { img { max-width: none; width: 32rem; }
-  th, td { padding: .3rem .5rem; } }
-@media print { body { max-width: none; } figure, table { break-inside: avoid; }
-  h2 { break-after: avoid; } pre { white-space: pre-wrap; } }
-</style>
-</head>
-<body>
-<main>
-<h1>$title</h1>
-<p class="lead">$summary</p>
-$sections
-</main>
-<footer>Written by skslot $version.</footer>
-</body>
-</html>
-""")
 
-CODE = Template("""\
-import sklearn
-from sklearn.pipeline import Pipeline
-from skslot import FedCGSClassifier, FederatedOTAligner
-from skslot.experiments import load_features
+def render_page(data, path, tau=None):
+    """The page on a FeatureSet from a path, as text.
 
-sklearn.set_config(enable_metadata_routing=True)
-X, y, client_ids = load_features($path)
-model = Pipeline(
-    [
-        ("align", FederatedOTAligner(tau=$tau)),
-        ("classify", FedCGSClassifier("within")),
-    ]
-)
-model.fit(X, y, client_ids=client_ids)
-""")
-
-
-def render_page(name, path, X, y, client_ids, tau=None):
-    """The page as text; without a ``tau``, it is searched for."""
-    if len(np.unique(client_ids)) < 2:
-        raise ValueError(f"{name} has one client only; there is nothing to align.")
+    Without a ``tau``, it is searched for; without labels, it is the default.
+    """
+    if len(data.clients) < 2:
+        raise ValueError(f"{data.name} has one client only; there is nothing to align.")
+    X, y, client_ids = data.X, data.y, data.client_ids
     path_of_tau = None
-    if tau is None:
+    if tau is None and y is not None:
         aligner, path_of_tau = _search(X, y, client_ids)
     else:
-        aligner = FederatedOTAligner(tau=tau).fit(X, y, client_ids)
-    labels = LabelShiftDisplay.from_labels(y, client_ids)
+        aligner = FederatedOTAligner() if tau is None else FederatedOTAligner(tau)
+        aligner.fit(X, y, client_ids)
     distances = ClientDistanceDisplay.from_estimator(aligner)
     points = AlignmentDisplay.from_estimator(aligner, X, y, client_ids)
-    sections = [
-        _section("Clients", _table(aligner)),
-        _section("Which client has which classes", _label_figure(labels)),
-        _section("How far clients are apart", _distance_figure(distances)),
-        _section("Features before and after alignment", _point_figure(points)),
-    ]
-    if path_of_tau is not None:
-        sections.append(_section("Choosing tau", _path_figure(path_of_tau)))
-    code = CODE.substitute(path=repr(str(path)), tau=f"{aligner.tau_:.4g}")
-    code = f"<pre><code>{escape(code)}</code></pre>"
-    sections.append(_section("Recommended pipeline", _scrolling("Code", code)))
+    sections = {
+        "Clients": _table(aligner),
+        "Which client has which classes": _label_figure(y, client_ids),
+        "How far clients are apart": _distance_figure(distances),
+        "Features before and after alignment": _point_figure(points),
+        "Choosing tau": _path_figure(path_of_tau),
+        "What labels would add": _missing_labels(y),
+        "Recommended pipeline": _code(aligner, path, y),
+    }
     return PAGE.substitute(
-        title=escape(f"Alignment report: {name}"),
-        summary=escape(_summary(labels.table, distances, path_of_tau)),
-        sections="\n".join(sections),
+        title=escape(f"Alignment report: {data.name}"),
+        summary=escape(_summary(data, distances, path_of_tau)),
+        sections="\n".join(_section(*item) for item in sections.items() if item[1]),
         version=__version__,
     )
 
@@ -134,17 +75,13 @@ def _search(X, y, client_ids):
     return search.best_estimator_["align"].set_params(memory=None), path
 
 
-def _summary(table, distances, path):
+def _summary(data, distances, path):
     """What to see, in a few sentences."""
     pairs = np.triu_indices(len(distances.clients), 1)
     before, after = distances.before[pairs].mean(), distances.after[pairs].mean()
     text = (
-        f"{len(table.clients)} clients hold {table.counts.sum():,} rows of "
-        f"{len(table.classes)} classes. {table.n_absent} of {table.counts.size} "
-        "(client, class) cells are empty: the more, the more a classifier takes the "
-        "client for the class, and the more alignment can help. With tau = "
-        f"{distances.tau:.2g}, the mean distance between two clients goes from "
-        f"{before:.3g} to {after:.3g}."
+        f"{_holdings(data)} With tau = {distances.tau:.2g}, the mean distance between "
+        f"two clients goes from {before:.3g} to {after:.3g}."
     )
     if path is None:
         return text
@@ -159,6 +96,19 @@ def _summary(table, distances, path):
     )
 
 
+def _holdings(data):
+    """How much the clients have."""
+    text = f"{len(data.clients)} clients hold {len(data.X):,} rows"
+    if data.y is None:
+        return f"{text} without labels."
+    table = class_table(data.y, data.client_ids)
+    return (
+        f"{text} of {len(table.classes)} classes. {table.n_absent} of "
+        f"{table.counts.size} (client, class) cells are empty: the more, the more a "
+        "classifier takes the client for the class, and the more alignment can help."
+    )
+
+
 def _table(aligner):
     return _scrolling("Clients", alignment_report(aligner)._repr_html_()) + (
         "<p>W2 is the 2-Wasserstein distance to the reference, before and after "
@@ -168,7 +118,10 @@ def _table(aligner):
     )
 
 
-def _label_figure(display):
+def _label_figure(y, client_ids):
+    if y is None:
+        return None
+    display = LabelShiftDisplay.from_labels(y, client_ids)
     return _figure(
         display,
         f"Heat map of the number of rows of {len(display.table.classes)} classes at "
@@ -189,17 +142,25 @@ def _distance_figure(display):
 
 
 def _point_figure(display):
+    coloured, classes = "client", "."
+    if display.y is not None:
+        coloured = "client and by class"
+        classes = (
+            " while classes stay apart; where classes run into each other, tau is too "
+            "large."
+        )
     return _figure(
         display,
         f"Scatter plots of all rows for {len(display.taus)} values of tau, coloured by "
-        "client and by class.",
+        f"{coloured}.",
         "Two principal components, the same in all panels. Clients should come "
-        "together from left to right while classes stay apart; where classes run "
-        "into each other, tau is too large.",
+        f"together from left to right{classes}",
     )
 
 
 def _path_figure(display):
+    if display is None:
+        return None
     return _figure(
         display,
         f"Lines of the {display.metric} over tau: each client, their mean and the "
@@ -209,6 +170,23 @@ def _path_figure(display):
         "client keeps its label mix, expect a smaller tau to be better. The choice "
         "also prefers a tau close to the automatic one.",
     )
+
+
+def _missing_labels(y):
+    if y is not None:
+        return None
+    return (
+        "<p>Features alone cannot tell whether alignment helps a classifier, nor which "
+        "tau is best. With labels, as an array y in the file, this page also shows "
+        "which client has which classes, searches for tau, says what the accuracy is "
+        "with and without alignment, and ends the pipeline with a classifier.</p>"
+    )
+
+
+def _code(aligner, path, y):
+    template = CODE_WITHOUT_LABELS if y is None else CODE
+    code = template.substitute(path=repr(str(path)), tau=f"{aligner.tau_:.4g}")
+    return _scrolling("Code", f"<pre><code>{escape(code)}</code></pre>")
 
 
 def _figure(display, alt, caption):

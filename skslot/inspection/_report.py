@@ -9,20 +9,28 @@ from scipy.linalg import eigvalsh
 
 from ..alignment._steps import degeneracy_notes
 from ..geometry import gaussian_wasserstein
-from ._distances import check_aligner, client_gaussians, pairwise_distances
+from ._gaussians import check_aligner, client_gaussians, pairwise_distances
 
 HIGH_CONDITION = 1e4  # float16 messages and maps lose directions from here on
 FAR = 3.0  # times as far from its nearest client as the others are from theirs
 
-HEADS = {
-    "client": "client",
-    "n_samples": "rows",
-    "shrinkage": "shrinkage",
-    "condition": "condition",
-    "before": "W2 before",
-    "after": "W2 after",
-    "n_bytes": "bytes sent",
+
+def _short(value):
+    """A positive number to three digits."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:#.3g}"
+
+
+# Attributes of a report that have a value per client: head, and number as text.
+COLUMNS = {
+    "clients": ("client", str),
+    "n_samples": ("rows", "{:,}".format),
+    "shrinkage": ("shrinkage", "{:.3f}".format),
+    "condition": ("condition", _short),
+    "before": ("W2 before", _short),
+    "after": ("W2 after", _short),
+    "n_bytes": ("bytes sent", "{:,}".format),
 }
+HEADS = [head for head, _ in COLUMNS.values()]
 
 
 def alignment_report(aligner):
@@ -140,8 +148,7 @@ class AlignmentReport:
         """
         import pandas as pd
 
-        names = [name for name in HEADS if name != "client"]
-        columns = {name: getattr(self, name) for name in names}
+        columns = {name: getattr(self, name) for name in COLUMNS if name != "clients"}
         return pd.DataFrame(columns, index=pd.Index(self.clients, name="client"))
 
     @property
@@ -153,17 +160,14 @@ class AlignmentReport:
 
     def _rows(self):
         """The cells of each line, as text."""
-        texts = [str, "{:,}".format, "{:.3f}".format, _short, _short, _short]
-        texts.append("{:,}".format)
-        columns = [self.clients, self.n_samples, self.shrinkage, self.condition]
-        columns += [self.before, self.after, self.n_bytes]
-        return [
-            [text(cell) for text, cell in zip(texts, cells, strict=True)]
-            for cells in zip(*columns, strict=True)
+        columns = [
+            [as_text(value) for value in getattr(self, name)]
+            for name, (_, as_text) in COLUMNS.items()
         ]
+        return list(zip(*columns, strict=True))
 
     def __repr__(self):
-        table = [list(HEADS.values()), *self._rows()]
+        table = [HEADS, *self._rows()]
         widths = [max(map(len, column)) for column in zip(*table, strict=True)]
         lines = [self._title]
         for first, *others in table:
@@ -176,7 +180,7 @@ class AlignmentReport:
         return "\n".join(lines)
 
     def _repr_html_(self):
-        heads = "".join(f'<th scope="col">{head}</th>' for head in HEADS.values())
+        heads = "".join(f'<th scope="col">{head}</th>' for head in HEADS)
         lines = []
         for first, *others in self._rows():
             cells = "".join(f"<td>{escape(cell)}</td>" for cell in others)
@@ -189,11 +193,6 @@ class AlignmentReport:
             + (f"<ul>{notes}</ul>" if notes else "")
             + "</div>"
         )
-
-
-def _short(value):
-    """A positive number to three digits."""
-    return f"{value:,.0f}" if value >= 100 else f"{value:#.3g}"
 
 
 def _condition(covariance):

@@ -1,7 +1,5 @@
 """Scores over the strength of the alignment."""
 
-from numbers import Integral
-
 import numpy as np
 from sklearn import config_context
 from sklearn.base import BaseEstimator, clone
@@ -11,8 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 from .._clients import ClientGroups, clients_array, split_client_column
 from ..alignment import FederatedOTAligner
 from ..metrics import client_scores
-from ..model_selection import CellHoldoutKFold
-from ..model_selection._search import aligner_path
+from ..model_selection._search import aligner_path, client_column_of, folds_of
 from ._drawing import CLIENT_COLOURS, OTHERS, axes_for, place_legend
 
 TAUS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
@@ -101,7 +98,6 @@ class TauPathDisplay:
         taus=TAUS,
         cv=None,
         metric="accuracy",
-        tau_param=None,
         n_jobs=None,
         ax=None,
     ):
@@ -126,8 +122,6 @@ class TauPathDisplay:
             is the mean over the folds that test on its rows.
         metric : str or callable, default="accuracy"
             As in :func:`skslot.metrics.client_scores`.
-        tau_param : str, default=None
-            Name of the parameter; by default ``tau`` of the aligner, wherever it is.
         n_jobs : int, default=None
             Folds in parallel.
         ax : matplotlib Axes, default=None
@@ -140,14 +134,14 @@ class TauPathDisplay:
         """
         column, ids = _ids(estimator, X, client_ids)
         clients = ClientGroups.from_ids(ids, len(y)).clients
-        tau_param = tau_param or _tau_parameter(estimator)
-        chosen = estimator.get_params()[tau_param]
+        name = _tau_parameter(estimator)
+        chosen = estimator.get_params()[name]
         taus = sorted({float(tau) for tau in taus})
         scorer = _EachClient(clients, metric, column)
-        folds = _folds(cv, column)
+        folds = check_cv(folds_of(cv, column))  # to be used more than once
         scores = []
         for tau in taus:
-            candidate = clone(estimator).set_params(**{tau_param: tau})
+            candidate = clone(estimator).set_params(**{name: tau})
             with config_context(enable_metadata_routing=True):
                 results = cross_validate(
                     candidate,
@@ -309,27 +303,16 @@ def _tau_parameter(estimator):
     if path is None:
         raise ValueError(
             "estimator has no FederatedOTAligner among its parameters, so there is no "
-            "tau to vary; put one into the Pipeline, or name tau_param."
+            "tau to vary; put one into the Pipeline."
         )
     return f"{path}__tau"
-
-
-def _folds(cv, column):
-    """Folds as FederatedGridSearchCV reads them, to be used more than once."""
-    if cv is None:
-        return CellHoldoutKFold(client_column=column)
-    if isinstance(cv, Integral):
-        return CellHoldoutKFold(cv, client_column=column)
-    return check_cv(cv)
 
 
 def _ids(estimator, X, client_ids):
     """Column of X that holds the ids, or None, and the ids."""
     if client_ids is not None:
         return None, client_ids
-    params = estimator.get_params().items()
-    columns = (v for name, v in params if name.rpartition("__")[2] == "client_column")
-    column = next((column for column in columns if column is not None), None)
+    column = client_column_of(estimator)
     if column is None:
         raise ValueError(
             "client_ids is missing: pass one id per row, or keep them as a column of X "

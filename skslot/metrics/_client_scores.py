@@ -43,13 +43,13 @@ def client_scores(y_true, y_pred, client_ids, metric="accuracy"):
     --------
     >>> from skslot.metrics import client_scores
     >>> client_scores([0, 1, 0, 1], [0, 1, 1, 1], ["A", "A", "B", "B"])
-    client    rows     score
-    A            2     1.000
-    B            2     0.500
-    mean                0.750
-    std                 0.250
-    worst (B)           0.500
-    cells               0.750
+    client       rows     score
+    A               2     1.000
+    B               2     0.500
+    mean                  0.750
+    std                   0.250
+    worst (B)             0.500
+    cells                 0.750
     """
     y_true, y_pred = column_or_1d(y_true), column_or_1d(y_pred)
     check_consistent_length(y_true, y_pred)

@@ -288,10 +288,7 @@ class FederatedGridSearchCV(GridSearchCV):
         metric, column = self._metric_to_choose_by(), self._id_column()
         if self.scoring is None:
             self.scoring = ClientScorer(average="cell", client_column=column)
-        if self.cv is None:
-            self.cv = CellHoldoutKFold(client_column=column)
-        elif isinstance(self.cv, Integral):
-            self.cv = CellHoldoutKFold(self.cv, client_column=column)
+        self.cv = folds_of(self.cv, column)
         if metric is not None:
             self.refit = partial(self._choose, metric)
         try:
@@ -303,9 +300,7 @@ class FederatedGridSearchCV(GridSearchCV):
         """Column of X with the ids: as given, or as the estimator has it."""
         if self.client_column is not None:
             return self.client_column
-        params = self.estimator.get_params()
-        columns = (v for n, v in params.items() if n.split("__")[-1] == "client_column")
-        return next((column for column in columns if column is not None), None)
+        return client_column_of(self.estimator)
 
     def _metric_to_choose_by(self):
         """Name of the score in the results, or None if the choice is not ours."""
@@ -366,3 +361,19 @@ def aligner_path(estimator):
     """Name of the aligner among the parameters of an estimator, None without one."""
     params = estimator.get_params().items()
     return next((n for n, v in params if isinstance(v, FederatedOTAligner)), None)
+
+
+def client_column_of(estimator):
+    """Column of X from which an estimator or a part of it reads ids, None if none."""
+    params = estimator.get_params().items()
+    columns = (v for name, v in params if name.rpartition("__")[2] == "client_column")
+    return next((column for column in columns if column is not None), None)
+
+
+def folds_of(cv, client_column):
+    """Folds that hold out cells for None and for a number; others as they are."""
+    if cv is None:
+        return CellHoldoutKFold(client_column=client_column)
+    if isinstance(cv, Integral):
+        return CellHoldoutKFold(cv, client_column=client_column)
+    return cv

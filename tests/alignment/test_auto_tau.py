@@ -22,14 +22,9 @@ from skslot.statistics import FeatureMoments
 
 FEATURES = 3
 
+SHAPE = {"n_clients": 4, "n_classes": 4, "n_features": 5}
 shifted = make_shifted_clients(
-    n_samples=400,
-    n_clients=4,
-    n_classes=4,
-    n_features=5,
-    domain_shift=1.5,
-    label_shift=0.5,
-    random_state=0,
+    400, **SHAPE, domain_shift=1.5, label_shift=0.5, random_state=0
 )
 X, Y, IDS = shifted.data, shifted.target, shifted.client_ids
 

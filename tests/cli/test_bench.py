@@ -8,12 +8,16 @@ import pytest
 from skslot.cli import main
 from skslot.datasets import make_shifted_clients
 
+DATA = make_shifted_clients(900, n_clients=3, n_features=4, random_state=0)
+
 
 @pytest.fixture
 def features(tmp_path):
-    data = make_shifted_clients(900, n_clients=3, n_features=4, random_state=0)
-    path = tmp_path / "sites.npz"
-    np.savez(path, X=data.data, y=data.target, client=data.client_ids)
+    return write_features(tmp_path / "sites.npz", DATA.data)
+
+
+def write_features(path, X, client=DATA.client_ids):
+    np.savez(path, X=X, y=DATA.target, client=client)
     return path
 
 
@@ -30,8 +34,8 @@ def test_table_and_files(features, tmp_path, capsys):
     assert printed.startswith("skew: stronger label shift, on sites")
     assert printed.count("+SLOT") == 6
     assert json.loads(outputs["json"].read_text())[0]["data"] == "sites"
-    assert outputs["csv"].read_text().count("\n") == 13 + 1
-    assert outputs["latex"].read_text().startswith(r"\begin{tabular}")
+    assert outputs["csv"].read_text().count("\n") == 1 + 12
+    assert r"\begin{tabular}" in outputs["latex"].read_text()
     assert main(arguments) == 1  # the files are there
     assert "--force" in capsys.readouterr().err
     assert main([*arguments, "--force"]) == 0
@@ -64,3 +68,75 @@ def test_a_file_that_is_not_there_is_named(tmp_path, capsys):
     error = capsys.readouterr().err
     assert error.count("\n") == 1
     assert "none.npz" in error
+
+
+@pytest.fixture
+def encoders(tmp_path):
+    """Features of the same rows by two encoders."""
+    arrays = {"small": DATA.data[:, :3], "large": np.hstack([DATA.data, DATA.data**2])}
+    return [
+        str(write_features(tmp_path / f"{name}.npz", X)) for name, X in arrays.items()
+    ]
+
+
+def test_backbones_are_compared(encoders, tmp_path, capsys):
+    files = {name: tmp_path / f"table.{name}" for name in ("csv", "latex")}
+    command = ["bench", "backbones", "--runs", "1", "--features", *encoders]
+    command += ["--results", str(tmp_path / "runs.jsonl")]
+    for name, path in files.items():
+        command += [f"--{name}", str(path)]
+    assert main(command) == 0
+    titles = [f"backbones: frozen encoders, on {name}" for name in ("small", "large")]
+    printed = capsys.readouterr().out.splitlines()
+    assert [line for line in printed if line.startswith("backbones")] == titles
+    header, *rows = files["csv"].read_text().splitlines()
+    assert header.startswith("data,source,alpha,method")
+    assert [row.split(",")[0] for row in rows] == ["small"] * 7 + ["large"] * 7
+    comments = [line for line in files["latex"].read_text().splitlines() if "%" in line]
+    assert comments == [f"% {title}" for title in titles]
+
+
+def test_backbones_need_the_same_images(encoders, tmp_path, capsys):
+    other = write_features(tmp_path / "other.npz", DATA.data, DATA.client_ids[::-1])
+    assert main(["bench", "backbones", "--features", *encoders, str(other)]) == 1
+    error = capsys.readouterr().err
+    assert "small and other are not features of the same images" in error
+    assert "differ in client_ids" in error
+
+
+def test_small_data_need_fewer_rows_per_client(features, tmp_path, capsys):
+    with np.load(features) as file:
+        np.savez(tmp_path / "few.npz", **{name: file[name][:60] for name in file})
+    command = ["bench", "skew", "--features", str(tmp_path / "few.npz"), "--runs", "1"]
+    command += ["--results", str(tmp_path / "runs.jsonl")]
+    assert main(command) == 1
+    assert "min_samples=10 rows. Lower min_samples" in capsys.readouterr().err
+    assert main([*command, "--min-samples", "2"]) == 0
+
+
+def test_files_need_different_names(features, tmp_path, capsys):
+    folder = tmp_path / "other"
+    folder.mkdir()
+    twin = write_features(folder / "sites.npz", DATA.data)
+    assert main(["bench", "main", "--features", str(features), str(twin)]) == 1
+    assert "two of these have the same name" in capsys.readouterr().err
+
+
+def test_pca_writes_its_figures(features, tmp_path, capsys):
+    pytest.importorskip("matplotlib").use("Agg")
+    arguments = ["bench", "pca", "--features", str(features)]
+    figures = tmp_path / "figures"
+    figures.mkdir()
+    arguments += ["--figures", str(figures)]
+    assert main(arguments) == 0
+    names = {path.name for path in figures.iterdir()}
+    assert names == {
+        f"pca-sites-by-{colouring}.{kind}"
+        for colouring in ("client", "class")
+        for kind in ("png", "svg")
+    }
+    assert (figures / "pca-sites-by-client.png").read_bytes()[1:4] == b"PNG"
+    assert main(arguments) == 1
+    assert "--force" in capsys.readouterr().err
+    assert main([*arguments, "--csv", str(tmp_path / "table.csv")]) == 1
+    assert "pca has no table to write as csv" in capsys.readouterr().err

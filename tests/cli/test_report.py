@@ -38,13 +38,14 @@ class Page(HTMLParser):
         return [attributes for name, attributes in self.tags if name == tag]
 
 
-def write_features(path, label_shift=0.3, **options):
+def write_features(path, label_shift=0.3, without=(), **others):
     data = make_shifted_clients(
         400, n_clients=3, n_features=4, label_shift=label_shift, random_state=0
     )
     names = np.array(["north", "south", "<b>R&D</b>"])
     arrays = {"X": data.data, "y": data.target, "client": names[data.client_ids]}
-    np.savez(path, **{**arrays, **options})
+    arrays = {**arrays, **others}
+    np.savez(path, **{name: a for name, a in arrays.items() if name not in without})
     return path
 
 
@@ -82,17 +83,51 @@ def test_names_are_escaped(searched):
     assert "&lt;b&gt;R&amp;D&lt;/b&gt;" in searched.text
 
 
-def test_code_runs_and_has_the_tau_of_the_page(searched):
-    code = unescape(re.search("<code>(.*?)</code>", searched.text, re.S)[1])
+def run_code(page):
+    """Run the code on a page; what it defines."""
+    code = unescape(re.search("<code>(.*?)</code>", page.text, re.S)[1])
     before = sklearn.get_config()
     try:
         namespace = {}
         exec(code, namespace)
     finally:
         sklearn.set_config(**before)
-    tau = namespace["model"]["align"].tau
-    assert f"With tau = {tau:.2g}, the mean distance" in searched.text
-    assert namespace["model"]["classify"].classes_.tolist() == [0, 1, 2, 3, 4]
+    return namespace
+
+
+def test_code_runs_and_has_the_tau_of_the_page(searched):
+    model = run_code(searched)["model"]
+    assert f"With tau = {model['align'].tau:.2g}, the mean distance" in searched.text
+    assert model["classify"].classes_.tolist() == [0, 1, 2, 3, 4]
+
+
+def test_without_labels_the_page_keeps_to_the_features(tmp_path):
+    features = write_features(tmp_path / "sites.npz", without=["y"])
+    output = tmp_path / "page.html"
+    assert main(["report", str(features), "-o", str(output)]) == 0
+    page = Page(output)
+    assert "3 clients hold 400 rows without labels. With tau = 0.4," in page.text
+    titles = re.findall("<h2>(.*?)</h2>", page.text)
+    assert titles == [
+        "Clients",
+        "How far clients are apart",
+        "Features before and after alignment",
+        "What labels would add",
+        "Recommended pipeline",
+    ]
+    assert len(page.all("img")) == 2
+    assert "by class" not in page.text
+    found = run_code(page)
+    assert list(found["model"].named_steps) == ["align"]
+    assert found["aligned"].shape == (400, 4)
+
+
+def test_automatic_tau_needs_labels(tmp_path, capsys):
+    features = write_features(tmp_path / "sites.npz", without=["y"])
+    output = tmp_path / "page.html"
+    assert main(["report", str(features), "-o", str(output), "--tau", "auto"]) == 1
+    assert "sites.npz has no labels, which --tau auto" in capsys.readouterr().err
+    assert not output.exists()
 
 
 def test_same_features_same_page(features, tmp_path):
@@ -116,11 +151,21 @@ def test_automatic_tau(features, tmp_path):
 
 
 def test_only_training_rows_of_a_split(tmp_path):
-    split = np.where(np.arange(400) % 2, "train", "test")
+    """On the page and in its code, however train is spelled."""
+    split = np.where(np.arange(400) % 2, "Train", "test")
+    split[1] = "train "
     features = write_features(tmp_path / "split.npz", split=split)
     output = tmp_path / "split.html"
     assert main(["report", str(features), "-o", str(output), "--tau", "0.4"]) == 0
-    assert "3 clients hold 200 rows of 5 classes." in output.read_text()
+    page = Page(output)
+    assert "3 clients hold 200 rows of 5 classes." in page.text
+    assert len(run_code(page)["data"].X) == 200
+
+
+def test_split_without_training_rows_is_refused(tmp_path, capsys):
+    features = write_features(tmp_path / "held.npz", split=["test"] * 400)
+    assert main(["report", str(features), "-o", str(tmp_path / "page.html")]) == 1
+    assert "held has no training rows" in capsys.readouterr().err
 
 
 def test_existing_page_is_kept_without_force(features, tmp_path, capsys):
@@ -148,23 +193,3 @@ def test_bad_tau_is_refused(features, tau, capsys):
     with pytest.raises(SystemExit):
         main(["report", str(features), "-o", "page.html", f"--tau={tau}"])
     assert "neither a number from 0 to 1 nor auto" in capsys.readouterr().err
-
-
-def test_pca_of_bench_writes_its_figures(tmp_path, capsys):
-    features = write_features(tmp_path / "sites.npz", label_shift=None)
-    arguments = ["bench", "pca", "--features", str(features)]
-    figures = tmp_path / "figures"
-    figures.mkdir()
-    arguments += ["--figures", str(figures)]
-    assert main(arguments) == 0
-    names = {path.name for path in figures.iterdir()}
-    assert names == {
-        f"pca-sites-by-{colouring}.{kind}"
-        for colouring in ("client", "class")
-        for kind in ("png", "svg")
-    }
-    assert (figures / "pca-sites-by-client.png").read_bytes()[1:4] == b"PNG"
-    assert main(arguments) == 1
-    assert "--force" in capsys.readouterr().err
-    assert main([*arguments, "--csv", str(tmp_path / "table.csv")]) == 1
-    assert "pca has no table to write as csv" in capsys.readouterr().err

@@ -1,33 +1,12 @@
-"""Reading features and splitting them as the paper does."""
+"""Splitting as the paper does."""
 
 import numpy as np
 import pytest
 
-from skslot.experiments import load_features, paper_split
+from skslot.experiments import paper_split
 from skslot.model_selection import class_table
 
 Y, SITE = np.tile(np.arange(5), 200), np.repeat(["A", "B"], 500)
-
-
-@pytest.mark.parametrize(
-    "clients",
-    [{"client": ["B", "A"]}, {"domain": [1, 0], "domains": ["A", "B"]}],
-)
-def test_features_come_with_the_names_of_their_clients(tmp_path, clients):
-    X = np.eye(2, dtype=np.float16)
-    np.savez(tmp_path / "f.npz", X=X, y=[0, 1], **clients)
-    loaded, y, client_ids = load_features(tmp_path / "f.npz")
-    assert loaded.dtype == np.float64
-    assert y.tolist() == [0, 1]
-    assert client_ids.tolist() == ["B", "A"]
-
-
-def test_file_without_clients_is_refused(tmp_path):
-    np.savez(tmp_path / "f.npz", X=np.eye(2), y=[0, 1])
-    with pytest.raises(
-        ValueError, match=r"client \(or domain .* it holds \['X', 'y'\]"
-    ):
-        load_features(tmp_path / "f.npz")
 
 
 def test_test_rows_are_not_skewed_and_training_rows_are():
@@ -54,3 +33,16 @@ def test_a_row_alone_in_its_cell_is_trained_on():
     train, test = paper_split(y, site, alpha=None)
     assert 3 in train
     assert sorted([*train, *test]) == list(range(100))
+
+
+def test_spelling_of_an_official_split_does_not_matter():
+    split = np.array(["train", "Train", " TRAIN ", "test", "Test"] * 200)
+    train, test = paper_split(Y, SITE, None, split=split)
+    assert len(train) == 600
+    assert len(test) == 400
+
+
+def test_rows_in_neither_part_of_a_split_are_refused():
+    split = np.array(["train", "test", "val", "training"] * 250)
+    with pytest.raises(ValueError, match=r"is also \['training', 'val'\]; rename"):
+        paper_split(Y, SITE, None, split=split)

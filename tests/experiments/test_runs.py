@@ -1,20 +1,21 @@
 """The paper's experiments on a small feature set."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from skslot.datasets import make_shifted_clients
 from skslot.experiments import FeatureSet, paper_results, run_experiment
-from skslot.experiments._plans import CHANCE, ONE_SHOT, PLANS
+from skslot.experiments._plans import ONE_SHOT, PLANS, SEEDED
 
 
-def small_data(name="small", n_clients=3):
+def small_data(n_clients=3):
     data = make_shifted_clients(
         900, n_clients=n_clients, n_features=4, n_classes=6, random_state=0
     )
-    return FeatureSet(name, data.data, data.target, data.client_ids, min_samples=40)
+    return FeatureSet("small", data.data, data.target, data.client_ids, min_samples=40)
 
 
 DATA = small_data()
@@ -48,10 +49,10 @@ def test_mean_std_and_gain_follow_from_the_runs(stored):
     assert aligned.error_partitions == pytest.approx(abs(means[0] - means[1]) / 2)
 
 
-def test_errors_over_seeds_are_there_for_methods_with_chance(stored):
+def test_errors_over_seeds_are_there_for_methods_with_a_seed(stored):
     result, _ = stored
     for row in result.rows():
-        assert (row.error_seeds is not None) == (row.method in CHANCE)
+        assert (row.error_seeds is not None) == (row.method in SEEDED)
 
 
 def test_same_seed_same_digits(stored):
@@ -104,35 +105,41 @@ def test_other_experiments_run(name):
     assert all(0 <= v <= 100 for values in result.accuracy.values() for v in values)
 
 
-def test_official_split_is_kept():
-    split = np.where(np.arange(len(DATA.y)) % 3 == 0, "test", "train")
-    data = FeatureSet("split", DATA.X, DATA.y, DATA.client_ids, split)
-    for number in (0, 1):
-        train, test = data.partition(None, number)
-        assert (split[train] == "train").all()
-        assert test.tolist() == np.flatnonzero(split == "test").tolist()
-
-
-def test_files_of_the_encoder_are_read(tmp_path):
-    path = tmp_path / "features.npz"
-    split = np.where(np.arange(len(DATA.y)) % 3 == 0, "test", "train")
-    np.savez(
-        path, X=DATA.X, y=DATA.y, client=DATA.client_ids, split=split, dataset="Digits"
-    )
-    data = FeatureSet.from_file(path)
-    assert data.name == "Digits"
-    assert data.split.tolist() == split.tolist()
-    assert data.fingerprint() != DATA.fingerprint()
+def as_dataset(name):
+    """The small data, as if it were one of the paper's."""
+    domains = np.array(list(paper_results("main", name)[0].accuracy))[::-1]
+    data = small_data(len(domains))
+    ids = domains[data.client_ids]
+    return replace(data, client_ids=ids, dataset=name, min_samples=10)
 
 
 def test_rows_of_the_paper_stand_beside_its_data_sets():
-    data = small_data("Office-Home")
-    result = run_experiment("domain-only", data, 1)
+    result = run_experiment("domain-only", as_dataset("Office-Home"), 1)
     paper = [row for row in result.rows() if row.source == "paper"]
     expected = [row.mean for row in paper_results("domain-only", "Office-Home")]
     assert [row.mean for row in paper] == expected
-    assert "paper" in str(result)
-    assert str(result).count("paper") == len(paper)
+    assert result.title == "domain-only: domain shift only, on small (Office-Home)"
+    assert str(result).count("paper, CLIP ViT-B/32") == len(paper)
+
+
+def test_numbers_of_the_paper_stand_below_their_domains():
+    """Clients are sorted by name, and the paper's columns are not."""
+    result = run_experiment("main", as_dataset("Digits"), 1)
+    header, *lines = (line.split(",") for line in result.to_csv().splitlines())
+    line = next(line for line in lines if line[1] == "paper")
+    found = {name: line[header.index(name)] for name in result.clients}
+    expected = paper_results("main", "Digits")[0].accuracy
+    assert found == {name: str(value) for name, value in expected.items()}
+
+
+def test_both_encoders_of_the_paper_stand_beside_backbones():
+    result = run_experiment("backbones", as_dataset("Office-Home"), 1)
+    paper = [row for row in result.rows() if row.source == "paper"]
+    for backbone in ("ViT-B/32", "ResNet-18"):
+        means = [row.mean for row in paper if row.backbone == backbone]
+        expected = paper_results("backbones", "Office-Home")
+        assert means == [row.mean for row in expected if row.backbone == backbone]
+        assert str(result).count(f"paper, {backbone} ") == 7
 
 
 def test_formats_agree(stored):
@@ -147,8 +154,10 @@ def test_formats_agree(stored):
     assert float(last["mean"]) == rows[-1].mean
     assert result.to_latex().count(r"\\") == len(rows) + 1
     assert f"({rows[-1].gain:+.2f})" in result.to_latex()
+    assert result.to_latex().startswith(f"% {result.title}\n")
+    assert {line.split(",")[0] for line in lines[1:]} == {"small"}
 
 
-def test_embedded_backbones_differ():
-    prints = {data.fingerprint() for data in FeatureSet.embedded_backbones()}
-    assert len(prints) == 3
+def test_data_without_labels_is_refused():
+    with pytest.raises(ValueError, match="small has no labels, which every experiment"):
+        run_experiment("main", replace(DATA, y=None), 1)

@@ -28,12 +28,7 @@ from skslot.datasets import make_shifted_clients
 from skslot.metrics import ClientScorer, make_client_scorer
 
 shifted = make_shifted_clients(
-    n_samples=240,
-    n_clients=3,
-    n_classes=3,
-    n_features=4,
-    domain_shift=2,
-    random_state=0,
+    240, n_clients=3, n_classes=3, n_features=4, domain_shift=2, random_state=0
 )
 # uneven, so that averages differ
 KEPT = (shifted.client_ids > 0) | (shifted.target > 0) | (np.arange(240) % 3 == 0)
@@ -42,12 +37,6 @@ FRAME = pd.DataFrame(X, columns=list("abcd")).assign(site=IDS)
 CV = StratifiedKFold(2)
 GRID = {"federatedotaligner__tau": [0.0, 1.0]}
 AVERAGES = ["client", "cell", "worst", "pooled"]
-
-
-@pytest.fixture
-def routing():
-    with sklearn.config_context(enable_metadata_routing=True):
-        yield
 
 
 @pytest.fixture

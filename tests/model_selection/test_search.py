@@ -32,23 +32,14 @@ TAUS = [0.0, 0.3, 0.6]
 GRID = {"aligner__tau": TAUS}
 FOLDS = StratifiedClientKFold(2)
 
+pytestmark = pytest.mark.usefixtures("routing")
+
+SHAPE = {"n_clients": 3, "n_classes": 3, "n_features": 4}
 shifted = make_shifted_clients(
-    n_samples=240,
-    n_clients=3,
-    n_classes=3,
-    n_features=4,
-    domain_shift=2,
-    label_shift=0.5,
-    random_state=0,
+    240, **SHAPE, domain_shift=2, label_shift=0.5, random_state=0
 )
 X, Y, IDS = shifted.data, shifted.target, shifted.client_ids
 FRAME = pd.DataFrame(X, columns=list("abcd")).assign(site=IDS)
-
-
-@pytest.fixture(autouse=True)
-def routing():
-    with sklearn.config_context(enable_metadata_routing=True):
-        yield
 
 
 def model(**params):

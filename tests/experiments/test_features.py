@@ -1,0 +1,125 @@
+"""Features of several clients, embedded and from files."""
+
+import numpy as np
+import pytest
+
+from skslot.experiments import FeatureSet, load_features, pca_figures
+from skslot.experiments._features import check_same_rows
+
+X, Y = np.arange(24.0).reshape(12, 2), np.arange(12) % 3
+SITE = np.repeat(["A", "B"], 6)
+SPLIT = np.where(np.arange(12) % 4 == 3, "test", "train")
+
+
+@pytest.fixture
+def save(tmp_path):
+    def write(**arrays):
+        np.savez(tmp_path / "sites.npz", **arrays)
+        return tmp_path / "sites.npz"
+
+    return write
+
+
+@pytest.mark.parametrize(
+    "clients",
+    [{"client": ["B", "A"]}, {"domain": [1, 0], "domains": ["A", "B"]}],
+)
+def test_features_come_with_the_names_of_their_clients(save, clients):
+    path = save(X=np.eye(2, dtype=np.float16), y=[0, 1], **clients)
+    loaded, y, client_ids = load_features(path)
+    assert loaded.dtype == np.float64
+    assert y.tolist() == [0, 1]
+    assert client_ids.tolist() == ["B", "A"]
+
+
+def test_labels_may_be_missing(save):
+    assert load_features(save(X=X, client=SITE))[1] is None
+
+
+def test_split_and_data_set_of_a_file_are_kept(save):
+    path = save(X=X, y=Y, client=SITE, split=np.char.upper(SPLIT), dataset="Digits")
+    data = FeatureSet.from_file(path)
+    assert (data.name, data.dataset) == ("sites", "Digits")
+    assert data.split.tolist() == SPLIT.tolist()
+    plain = FeatureSet.from_file(save(X=X, y=Y, client=SITE))
+    assert (plain.split, plain.dataset) == (None, None)
+    assert plain.fingerprint() != data.fingerprint()
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"X": X, "y": Y}, r"client \(or domain .* it holds \['X', 'y'\]"),
+        ({"X": X, "y": Y, "domains": ["A"]}, r"client \(or domain and domains\)"),
+        ({"y": Y, "client": SITE}, "must hold X"),
+        (
+            {"X": X, "y": Y[:5], "client": SITE},
+            r"y has .* \(5,\), .* 12 rows in X",
+        ),
+        ({"X": X[:, 0], "y": Y, "client": SITE}, "X must have a row of numbers"),
+        ({"X": X, "y": Y.astype(object), "client": SITE}, "holds Python objects"),
+        ({"X": X, "client": SITE, "split": ["dev"] * 12}, r"split must .* \['dev'\]"),
+    ],
+)
+def test_errors_name_the_file(save, arrays, message):
+    with pytest.raises(ValueError, match=rf"sites\.npz.*{message}"):
+        load_features(save(**arrays))
+
+
+@pytest.mark.parametrize("content", [b"", b"label,x\n", b"PK\x03\x04 and no more"])
+def test_other_files_are_refused(tmp_path, content):
+    path = tmp_path / "features.npz"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"features\.npz is no \.npz file"):
+        FeatureSet.from_file(path)
+
+
+def test_official_split_is_kept():
+    data = FeatureSet("split", X, Y, SITE, SPLIT)
+    assert data.training_rows().X.tolist() == X[SPLIT == "train"].tolist()
+    for number in (0, 1):
+        train, test = data.partition(None, number)
+        assert (SPLIT[train] == "train").all()
+        assert test.tolist() == np.flatnonzero(SPLIT == "test").tolist()
+
+
+def test_all_rows_are_for_training_without_a_split():
+    data = FeatureSet("all", X, None, SITE)
+    assert data.training_rows() is data
+
+
+def test_selected_rows_keep_all_that_is_known_of_them():
+    part = FeatureSet("split", X, None, SITE, SPLIT, dataset="Digits").select(
+        SITE == "B"
+    )
+    assert part.X.tolist() == X[6:].tolist()
+    assert part.y is None
+    assert part.clients == ["B"]
+    assert part.split.tolist() == SPLIT[6:].tolist()
+    assert part.dataset == "Digits"
+
+
+def test_figures_need_labels():
+    with pytest.raises(ValueError, match="sites has no labels"):
+        pca_figures(FeatureSet("sites", X, None, SITE))
+
+
+def test_embedded_backbones_are_of_the_same_rows():
+    data = FeatureSet.embedded_backbones()
+    assert len({one.fingerprint() for one in data}) == 3
+    check_same_rows(data)
+
+
+@pytest.mark.parametrize(
+    ("name", "other"),
+    [
+        ("y", FeatureSet("b", X, Y[::-1], SITE, SPLIT)),
+        ("client_ids", FeatureSet("b", X, Y, SITE[::-1], SPLIT)),
+        ("split", FeatureSet("b", X, Y, SITE)),
+        ("client_ids", FeatureSet("b", X[:5], Y[:5], SITE[:5], SPLIT[:5])),
+    ],
+)
+def test_encoders_of_other_rows_are_not_compared(name, other):
+    data = [FeatureSet("a", X, Y, SITE, SPLIT), other]
+    with pytest.raises(ValueError, match=f"a and b are not .* they differ in {name}"):
+        check_same_rows(data)
