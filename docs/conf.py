@@ -32,7 +32,10 @@ html_theme_options = {
 html_show_sourcelink = False
 
 autosummary_generate = True
-autodoc_default_options = {"members": True, "inherited-members": False}
+autodoc_default_options = {
+    "members": True,
+    "inherited-members": "BaseEstimator,BaseSearchCV,BaseException",
+}
 numpydoc_class_members_toctree = False
 numpydoc_show_class_members = False
 

@@ -3,11 +3,10 @@
 import csv
 from dataclasses import dataclass, replace
 from pathlib import Path
-from zipfile import BadZipFile
-from zlib import error as ZlibError
 
 import numpy as np
 
+from .._numpy_files import load_numpy
 from ._options import plain_name
 
 # Columns of a table that are never features.
@@ -128,7 +127,7 @@ def read_features(path, labels=None, labels_file=None, ignore=(), encoder=None):
 
 
 def _read_npz(path, not_features):
-    arrays = _load_numpy(path)
+    arrays = load_numpy(path)
     if not isinstance(arrays, dict) or "X" not in arrays:
         raise ValueError(f"{path} must hold an array X with the features.")
     encoder = arrays.get("fingerprint")
@@ -137,7 +136,7 @@ def _read_npz(path, not_features):
 
 
 def _read_npy(path, not_features):
-    return FeatureTable(path, _load_numpy(path), {})
+    return FeatureTable(path, load_numpy(path), {})
 
 
 def _read_csv(path, not_features):
@@ -263,19 +262,6 @@ def _table(path, X, features, others):
     return FeatureTable(path, X, {**others, **columns}, encoder)
 
 
-def _load_numpy(path):
-    """An array, or a dict of arrays; nothing in the file is run."""
-    try:
-        with open(path, "rb") as file:  # NumPy leaves it open when the file is damaged
-            loaded = np.load(file, allow_pickle=False)
-            return loaded if isinstance(loaded, np.ndarray) else dict(loaded)
-    except (ValueError, EOFError, BadZipFile, ZlibError) as error:
-        raise ValueError(
-            f"{path} cannot be read: it is damaged, holds Python objects or is no "
-            f"{path.suffix} file."
-        ) from error
-
-
 # ------------------------------------------------------------------------- checks
 
 
@@ -336,7 +322,7 @@ def _check_labels(labels, n_rows, path):
 def _read_labels(path):
     """Labels in a file of their own."""
     if path.suffix.lower() == ".npy":
-        return np.asarray(_load_numpy(path))
+        return np.asarray(load_numpy(path))
     return np.array(path.read_text(encoding="utf-8-sig").splitlines())
 
 

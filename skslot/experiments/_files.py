@@ -1,15 +1,16 @@
 """Reading a file of features."""
 
-from zipfile import BadZipFile
-
 import numpy as np
 
+from .._numpy_files import load_numpy
 from ._protocol import check_split
 
 
 def read_file(path):
     """What a file of features holds, by the names that FeatureSet has for it."""
-    arrays = _load(path)
+    arrays = load_numpy(path)
+    if isinstance(arrays, np.ndarray):
+        raise ValueError(f"{path} must be an .npz file, with X and client in it.")
     has_clients = "client" in arrays or {"domain", "domains"} <= set(arrays)
     if "X" not in arrays or not has_clients:
         raise ValueError(
@@ -29,16 +30,6 @@ def read_file(path):
         "split": None if split is None else check_split(split, f"{path}: split"),
         "dataset": None if dataset is None else str(dataset),
     }
-
-
-def _load(path):
-    try:
-        with open(path, "rb") as file:  # NumPy leaves it open when the file is damaged
-            return dict(np.load(file, allow_pickle=False))
-    except (ValueError, TypeError, EOFError, BadZipFile) as error:
-        raise ValueError(
-            f"{path} is no .npz file, is damaged, or holds Python objects."
-        ) from error
 
 
 def _check_shapes(path, arrays):

@@ -70,7 +70,7 @@ def test_errors_name_the_file(save, arrays, message):
 def test_other_files_are_refused(tmp_path, content):
     path = tmp_path / "features.npz"
     path.write_bytes(content)
-    with pytest.raises(ValueError, match=r"features\.npz is no \.npz file"):
+    with pytest.raises(ValueError, match=r"features\.npz cannot be read"):
         FeatureSet.from_file(path)
 
 
