@@ -2,6 +2,7 @@
 
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -36,6 +37,10 @@ def messages_of(classifier):
 def test_page_is_about_one_page():
     prose = re.sub(r"```.*?```", "", PAGE, flags=re.DOTALL)
     assert len(prose.splitlines()) <= 60
+
+
+def test_classifier_takes_about_thirty_lines():
+    assert len([line for line in DEFINITION.splitlines() if line]) <= 35
 
 
 def test_use_runs_as_it_stands(capsys):
@@ -78,6 +83,21 @@ def test_message_on_few_rows_is_not_saved(tmp_path):
     message = CLASSIFIER().client_update(X[:30], Y[:30], client="fax")
     with pytest.raises(MessageError, match="min_samples=10"):
         message.save(tmp_path / "fax.slot")
+
+
+def test_ids_may_be_a_column():
+    with_ids = np.column_stack([X, np.searchsorted(CLIENTS, IDS)])
+    fitted = CLASSIFIER(client_column=-1).fit(with_ids, Y)
+    expected = CLASSIFIER().fit(X, Y, client_ids=IDS)
+    assert np.array_equal(fitted.predict(with_ids), expected.predict(X))
+    assert fitted.n_features_in_ == X.shape[1] + 1
+
+
+def test_message_with_counts_that_cannot_be_is_refused():
+    message = messages_of(CLASSIFIER())[0]
+    spoilt = replace(message, counts=-message.counts)
+    with pytest.raises(MessageError, match="counts must be at least 0"):
+        CLASSIFIER().server_aggregate([spoilt])
 
 
 @pytest.mark.parametrize(

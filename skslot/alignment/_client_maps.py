@@ -27,7 +27,7 @@ class ClientMaps:
 
     def move(self, X, groups, move=TransportMap._move):
         """Move the rows of each client by its map."""
-        maps = self._choose(X, groups)
+        maps = self.choose(X, groups)
         if len(maps) == 1:
             return move(maps[0], X)
         moved = np.empty_like(X, order="C")
@@ -48,7 +48,7 @@ class ClientMaps:
             )
         return self.move(X, groups, TransportMap._move_back)
 
-    def _choose(self, X, groups):
+    def choose(self, X, groups):
         policy = self.aligner.unknown_client
         unknown = self.unknown_among(groups)
         if unknown and policy == "error":

@@ -2,6 +2,7 @@
 
 import warnings
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 from sklearn.base import clone
@@ -10,22 +11,44 @@ from sklearn.utils.validation import check_is_fitted
 from .._clients import REMEDY, ClientGroups, shorten
 from ..alignment._client_maps import ClientMaps
 from ..alignment._steps import degeneracy_notes, statistics_of, summarize
-from ._base import check_kind
+from ..exchange import ClientStatistics
+from ..exchange._packing import pack_triangle
+
+
+class MappedMessages:
+    """Messages, each with the map of its client; without aligner that is None.
+
+    Maps are made anew on each loop: all of them may be more than fits in memory.
+    """
+
+    def __init__(self, messages, aligner=None, reference=None):
+        self.messages = messages
+        self.aligner = aligner
+        self.reference = reference
+
+    def __iter__(self):
+        for message in self.messages:
+            if self.aligner is None:
+                yield message, None
+            else:
+                yield message, self.aligner.client_map(message, self.reference)
 
 
 class AlignedClassifierMixin:
     """For classifiers with an ``aligner`` parameter, whose messages hold enough for it.
 
-    The messages, of ``_message_type``, have a ``client_statistics()`` method.
-    ``_align_messages`` gives the map of each client, and afterwards rows to predict are
-    moved by it.
+    The messages, of ``_message_type``, have a ``client_statistics()`` method. Clients
+    without labels send only those: they count in the reference and get a map too.
+    ``_align`` sets the reference and gives the map of each client; ``_keep`` keeps for
+    each client what predictions need of its map.
     """
 
-    def _alignment_shrinkage(self, moments):
-        """Shrinkage coefficient for alignment; empty when there is none."""
+    def _alignment_fields(self, moments):
+        """Packed covariance, and its shrinkage for alignment; empty without one."""
         if self.aligner is None:
-            return np.empty(0)
-        return np.array([summarize(moments, self.aligner.shrinkage).shrinkage])
+            return pack_triangle(moments.sample_covariance()), np.empty(0)
+        statistics = summarize(moments, self.aligner.shrinkage)
+        return statistics.covariance_triangle, np.array([statistics.shrinkage])
 
     def _warn_if_wire_is_coarse(self, X, client):
         """float16 has eleven bits: far from zero they are spent on the offset."""
@@ -43,41 +66,41 @@ class AlignedClassifierMixin:
                 stacklevel=4,
             )
 
-    def _check_messages(self, messages):
-        """A list of messages that can be combined."""
-        messages = check_kind(messages, self._message_type)
-        names = [message.client for message in messages]
-        nameless = names.count(None)
-        twice = {name for name in names if name is not None and names.count(name) > 1}
-        if twice or 0 < nameless < len(names) or (nameless > 1 and self.aligner):
-            raise ValueError(
-                f"messages came from clients {shorten(names)}; give each client a name "
-                "of its own in client_update(..., client=...)."
-            )
-        kinds = {_kind_of_label(label) for m in messages for label in m.classes}
-        if len(kinds) > 1:
-            first, *others = sorted(kinds, reverse=True)
-            raise ValueError(
-                f"some clients sent labels as {first}, others as "
-                f"{' or '.join(others)}: { {m.client: m.classes for m in messages} }."
-            )
-        return messages
+    def _allowed_messages(self):
+        without_labels = () if self.aligner is None else (ClientStatistics,)
+        return *super()._allowed_messages(), *without_labels
 
-    def _align_messages(self, messages):
-        """Map of each client, or None for each when there is no aligner."""
+    def _read_senders(self, messages):
+        senders = super()._read_senders(messages)
+        if self.aligner is not None and len(senders) > 1 and senders[0].client is None:
+            raise ValueError(
+                f"{len(senders)} messages came without names; give each client a name "
+                "of its own in client_update(..., client=...), as each gets its own "
+                "map."
+            )
+        return senders
+
+    def _align(self, messages):
+        """Set the reference; messages with the map of each client."""
         if self.aligner is None:
-            vars(self).pop("reference_", None)
-            return [None] * len(messages)
-        statistics = [statistics_of(message) for message in messages]
-        for note in degeneracy_notes(statistics, self.aligner.shrinkage):
-            warnings.warn(note, stacklevel=4)
+            for name in ("reference_", "_client_maps"):  # of an earlier fit
+                vars(self).pop(name, None)
+            return MappedMessages(messages)
+        facts = [_Facts.of(statistics_of(message)) for message in messages]
+        for note in degeneracy_notes(facts, self.aligner.shrinkage):
+            warnings.warn(note, stacklevel=5)
         self.reference_ = self.aligner.server_aggregate(messages)
-        maps = [self.aligner.client_map(s, self.reference_) for s in statistics]
-        by_client = dict(zip((s.client for s in statistics), maps, strict=True))
+        return MappedMessages(messages, self.aligner, self.reference_)
+
+    def _keep(self, kept):
+        """Keep the map of each client, or what stands for it, by the client's name."""
         # rows that come to this object later need not name their encoder
         reference = self.reference_.with_encoder(None)
-        self._client_maps = ClientMaps(by_client, reference, clone(self.aligner))
-        return maps
+        self._client_maps = ClientMaps(kept, reference, clone(self.aligner))
+
+    def _what_to_keep(self, client, client_map):
+        """All that predictions for a client need of its map."""
+        return client_map
 
     def add_client(self, X, client):
         """Give a client that joins later a map to the unchanged reference.
@@ -107,7 +130,8 @@ class AlignedClassifierMixin:
             raise ValueError(f"client {client!r} is known already.")
         statistics = self.aligner.client_update(X, client)
         added = self.aligner.client_map(statistics, self._client_maps.reference)
-        self._client_maps = replace(self._client_maps, maps={**known, client: added})
+        kept = {**known, client: self._what_to_keep(client, added)}
+        self._client_maps = replace(self._client_maps, maps=kept)
         return self
 
     def _fitted_maps(self):
@@ -123,7 +147,8 @@ class AlignedClassifierMixin:
             )
         return super()._read_training_rows(X, y, client_ids)
 
-    def _map_of(self, client):
+    def _kept_of(self, client):
+        """What is kept of a client; None without aligner."""
         check_is_fitted(self)
         if self.aligner is None:
             return None
@@ -131,9 +156,6 @@ class AlignedClassifierMixin:
             known = shorten(self._client_maps.maps)
             raise ValueError(f"client {client!r} sent no message; {known} did.")
         return self._client_maps.maps[client]
-
-    def _features(self, X, groups):
-        return X if self.aligner is None else self._fitted_maps().move(X, groups)
 
     def _groups_without_ids(self, n_samples):
         if self.aligner is None:
@@ -147,16 +169,13 @@ class AlignedClassifierMixin:
         return ClientGroups.single(known[0], n_samples)
 
 
-def names_of(messages):
-    """Clients of the messages; those without a name are numbered."""
-    return [
-        index if message.client is None and len(messages) > 1 else message.client
-        for index, message in enumerate(messages)
-    ]
+class _Facts(NamedTuple):
+    """What notes on a client need, without its covariance."""
 
+    client: object
+    is_constant: bool
+    shrinkage: float
 
-def _kind_of_label(label):
-    """Kinds that must not be mixed: True equals 1, and would be the same class."""
-    if isinstance(label, str):
-        return "text"
-    return "booleans" if isinstance(label, bool | np.bool_) else "numbers"
+    @classmethod
+    def of(cls, statistics):
+        return cls(statistics.client, statistics.is_constant, statistics.shrinkage)

@@ -4,10 +4,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from .._clients import shorten
 from ..exchange import FeatureScale, FeatureSummary, HeadWeights
-from ._aligned import names_of
-from ._base import Communication, check_kind
+from ._base import Communication
+from ._messages import check_messages, names_of
 
 # A spread below this multiple of the offset is rounding: such features are constant.
 ROUNDING = 64 * np.finfo(np.float64).eps
@@ -94,19 +93,6 @@ def check_finite(weights, client):
             f"training diverged at client {client!r}: some weights are not finite. "
             "Lower the learning rate, or set standardize=True."
         )
-
-
-def check_messages(messages, expected):
-    """A list of messages of one exchange, one per client."""
-    messages = check_kind(messages, expected)
-    names = [message.client for message in messages]
-    twice = sorted({str(n) for n in names if n is not None and names.count(n) > 1})
-    if twice:
-        raise ValueError(
-            f"more than one message came from client {shorten(twice)}; give each "
-            "client a name of its own."
-        )
-    return messages
 
 
 def check_heads(messages):

@@ -15,12 +15,15 @@ from sklearn.utils import (
     check_random_state,
     column_or_1d,
 )
+from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from .._base import ClientAwareMixin
 from .._clients import REMEDY, ClientGroups, check_client_name
-from ..exchange._features import check_same_features
+from ..exchange import LinearModel
+from ..exchange._wire import WIRE_DTYPES
+from ._messages import names_of, read_senders
 
 
 class Communication(NamedTuple):
@@ -51,10 +54,11 @@ class Communication(NamedTuple):
 class OneShotClassifier(ClientAwareMixin, ClassifierMixin, BaseEstimator):
     """A classifier whose ``fit`` is a client step per client and one server step.
 
-    A subclass has ``client_update(X, y, classes=None, client=None) -> message``,
-    ``server_aggregate(messages) -> self``, which sets ``classes_``, ``n_features_in_``
-    and ``communication_``, and ``_scores(X)``, decision scores of shape (n_samples,
-    n_classes) for rows whose clients were taken care of by ``_features(X, groups)``.
+    A subclass has a ``_message_type`` and two methods: ``_summarize(X, y, classes,
+    client)`` returns the message on the rows of one client, and ``_learn(messages)``
+    sets ``classes_`` and what predictions need. That is ``coef_`` and ``intercept_``,
+    unless the subclass has a ``_scores(X)`` of its own: decision scores of shape
+    (n_samples, n_classes). Messages may be read several times, but only one by one.
     """
 
     __metadata_request__fit = {"client_ids": True}
@@ -64,8 +68,25 @@ class OneShotClassifier(ClientAwareMixin, ClassifierMixin, BaseEstimator):
     __metadata_request__decision_function = {"client_ids": True}
     __metadata_request__score = {"client_ids": True}
 
+    _parameter_constraints: dict = {
+        "client_column": [str, Integral, None],
+        "wire_dtype": [StrOptions(set(WIRE_DTYPES))],
+        "n_jobs": [Integral, None],
+        "verbose": ["verbose"],
+    }
+
     # How clients run side by side: "threads" where the work is in BLAS.
     _prefer = "threads"
+    # Whether the classifier depends on which rows are of one client.
+    _ids_matter = True
+
+    def __init__(
+        self, *, client_column=None, wire_dtype="float32", n_jobs=None, verbose=0
+    ):
+        self.client_column = client_column
+        self.wire_dtype = wire_dtype
+        self.n_jobs = n_jobs
+        self.verbose = verbose
 
     @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X, y, client_ids=None):
@@ -87,7 +108,64 @@ class OneShotClassifier(ClientAwareMixin, ClassifierMixin, BaseEstimator):
         """
         X, y, groups = self._read_training_rows(X, y, client_ids)
         self._fit_seed = self._draw_seed()
-        return self.server_aggregate(self._client_messages(X, y, groups))
+        return self.server_aggregate(
+            self._run_clients(self.client_update, X, y, groups)
+        )
+
+    def client_update(self, X, y, classes=None, client=None):
+        """Client step: the message on the rows of one client.
+
+        Needs no fit, changes nothing, and is what ``fit`` does for each client.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows of the client.
+        y : array-like of shape (n_samples,)
+            Their labels.
+        classes : array-like of shape (n_classes,), default=None
+            Labels that may occur; by default those in ``y``.
+        client : object, default=None
+            Its name.
+
+        Returns
+        -------
+        message : Message
+            The message to the server, in the precision of the wire:
+            :class:`~skslot.exchange.ClassStatistics` of a ``FedCGSClassifier``,
+            :class:`~skslot.exchange.ClassMixtures` of a ``FedPFTClassifier``.
+        """
+        rows = self._client_rows(X, y, classes, client)
+        return self._summarize(*rows, client).as_received(self.wire_dtype)
+
+    def server_aggregate(self, messages):
+        """Server step: the classifier, from one message per client.
+
+        Parameters
+        ----------
+        messages : iterable of Message
+            What the clients sent. One that can be restarted, such as that of
+            :func:`~skslot.exchange.load_messages`, is read again instead of being held
+            in memory. A classifier that aligns also takes the
+            :class:`~skslot.exchange.ClientStatistics` of clients without labels.
+
+        Returns
+        -------
+        self : object
+            The classifier, fitted.
+        """
+        self._validate_params()
+        if iter(messages) is messages:
+            messages = list(messages)
+        senders = self._read_senders(messages)
+        self._encoder = senders[0].encoder
+        self._learn(messages)
+        self.n_features_in_ = senders[0].n_features + (self.client_column is not None)
+        self.communication_ = {
+            name: Communication(sender.n_bytes, self._download_size(sender.client))
+            for name, sender in zip(names_of(senders), senders, strict=True)
+        }
+        return self
 
     def predict(self, X, client_ids=None):
         """Most likely class of each row.
@@ -184,7 +262,7 @@ class OneShotClassifier(ClientAwareMixin, ClassifierMixin, BaseEstimator):
 
     def _read_training_rows(self, X, y, client_ids):
         self._refuse_one_id_for_all(client_ids)
-        if client_ids is None and self.client_column is None and self._ids_matter():
+        if client_ids is None and self.client_column is None and self._ids_matter:
             warnings.warn(
                 f"fitted without client_ids: all rows are one client. {REMEDY} An "
                 "aligner before this classifier hands its column on with "
@@ -195,10 +273,6 @@ class OneShotClassifier(ClientAwareMixin, ClassifierMixin, BaseEstimator):
         y = self._check_labels(y, X)
         check_classification_targets(y)
         return X, y, groups
-
-    def _ids_matter(self):
-        """Whether the classifier depends on which rows are of one client."""
-        return True
 
     def _check_labels(self, y, X):
         """One label per row of X, as a 1-D array."""
@@ -212,19 +286,22 @@ class OneShotClassifier(ClientAwareMixin, ClassifierMixin, BaseEstimator):
         check_consistent_length(X, y)
         return y
 
-    def _client_messages(self, X, y, groups):
+    def _run_clients(self, step, X, y, groups):
         """Messages of all clients, in their order, with progress if asked for."""
         classes = np.unique(y)
         run = Parallel(n_jobs=self.n_jobs, prefer=self._prefer, return_as="generator")
         jobs = (
-            delayed(self.client_update)(X[rows], y[rows], classes, client)
+            delayed(step)(X[rows], y[rows], classes, client)
             for client, rows in zip(groups.clients, groups.rows, strict=True)
         )
         messages = []
-        for client, message in zip(groups.clients, run(jobs), strict=True):
+        for message in run(jobs):
             messages.append(message)
-            self._say(f"client {client!r} done ({len(messages)}/{len(groups.clients)})")
+            self._say_done(message, f"{len(messages)}/{len(groups.clients)}")
         return messages
+
+    def _say_done(self, message, count):
+        self._say(f"client {message.client!r} done ({count})")
 
     def _say(self, text):
         if self.verbose:
@@ -261,30 +338,33 @@ class OneShotClassifier(ClientAwareMixin, ClassifierMixin, BaseEstimator):
         random_state = getattr(self, "random_state", 0)
         return int(check_random_state(random_state).randint(1, 2**31 - 1))
 
+    def _allowed_messages(self):
+        """Kinds of message that the server step takes, the first on classes."""
+        return (self._message_type,)
+
+    def _read_senders(self, messages):
+        return read_senders(messages, self._allowed_messages(), self.wire_dtype)
+
+    def _model_for(self, client):
+        """The linear classifier that is sent to a client."""
+        parts = self.classes_.tolist(), self.coef_, self.intercept_
+        return LinearModel(*parts, client, self._encoder)
+
+    def _download_size(self, client):
+        return self._model_for(client)._nbytes(self.wire_dtype)
+
     def _all_scores(self, X, client_ids):
-        return self._scores(self._prediction_features(X, client_ids))
+        return self._scores_by_client(*self._prediction_rows(X, client_ids))
 
-    def _prediction_features(self, X, client_ids):
+    def _prediction_rows(self, X, client_ids):
         check_is_fitted(self)
-        X, groups = self._read_rows(X, client_ids, reset=False)
-        return self._features(X, groups)
+        return self._read_rows(X, client_ids, reset=False)
 
-    def _features(self, X, groups):
-        return X
+    def _scores_by_client(self, X, groups):
+        return self._scores(X)
+
+    def _scores(self, X):
+        return X @ self.coef_.T.astype(X.dtype, copy=False) + self.intercept_
 
     def _groups_without_ids(self, n_samples):
         return ClientGroups.single(None, n_samples)
-
-
-def check_kind(messages, expected):
-    """A list of messages of the same kind, on the same features."""
-    messages = list(messages)
-    if not messages:
-        raise ValueError("messages is empty: there is no client to learn from.")
-    for message in messages:
-        if not isinstance(message, expected):
-            raise TypeError(
-                f"messages must be {expected.__name__}, got a {type(message).__name__};"
-                f" bytes are read by {expected.__name__}.from_bytes."
-            )
-    return list(check_same_features(messages))

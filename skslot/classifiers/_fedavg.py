@@ -1,22 +1,20 @@
 """FedAvg: heads trained at the clients and averaged, in one round or several."""
 
+from functools import partial
 from numbers import Integral, Real
 
 import numpy as np
-from joblib import Parallel, delayed
 from sklearn.base import _fit_context
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
 from .._clients import check_client_name
 from ..exchange import FeatureSummary, HeadWeights
-from ..exchange._wire import WIRE_DTYPES
 from ._averaging import (
     TrainingRecord,
     average_heads,
     check_finite,
     check_heads,
-    check_messages,
     check_standardization,
     check_start,
     local_labels,
@@ -24,7 +22,8 @@ from ._averaging import (
     summarize_rows,
     training_rows,
 )
-from ._base import OneShotClassifier, check_kind
+from ._base import OneShotClassifier
+from ._messages import check_messages, checked
 from ._optional import torch_heads
 
 
@@ -156,10 +155,12 @@ class FedAvgClassifier(OneShotClassifier):
     Communication(up=..., down=...)
     """
 
+    _message_type = HeadWeights
     # torch has one random state for all threads of a process
     _prefer = "processes"
 
     _parameter_constraints: dict = {
+        **OneShotClassifier._parameter_constraints,
         "n_rounds": [Interval(Integral, 1, None, closed="left")],
         "head": [callable, HasMethods("fit_loop"), None],
         "lr": [Interval(Real, 0, None, closed="neither")],
@@ -171,12 +172,8 @@ class FedAvgClassifier(OneShotClassifier):
         "averaging": [StrOptions({"uniform", "samples"})],
         "standardize": ["boolean"],
         "local_softmax": [StrOptions({"balanced", "held", "all"})],
-        "client_column": [str, Integral, None],
-        "wire_dtype": [StrOptions(set(WIRE_DTYPES))],
         "device": [str],
         "random_state": ["random_state"],
-        "n_jobs": [Integral, None],
-        "verbose": ["verbose"],
     }
 
     def __init__(
@@ -269,9 +266,10 @@ class FedAvgClassifier(OneShotClassifier):
             ]
             scale = self.server_scale(summaries)
             record.add_exchange(summaries, scale)
-        seed = self._seed()
+        fixed = {"seed": self._seed(), "n_threads": torch_heads().n_threads()}
         for _ in range(self.n_rounds):
-            messages = self._train_clients(X, y, groups, scale, average, seed)
+            step = partial(self._train_client, scale=scale, start=average, **fixed)
+            messages = self._run_clients(step, X, y, groups)
             average = self.server_average(messages)
             record.add_round(messages, average)
         return self._adopt(average, scale, record)
@@ -392,7 +390,7 @@ class FedAvgClassifier(OneShotClassifier):
             The classifier, fitted.
         """
         self._validate_params()
-        messages, summaries = check_kind(messages, HeadWeights), list(summaries)
+        messages, summaries = list(checked(messages, HeadWeights)), list(summaries)
         check_standardization(
             self.standardize, bool(summaries), "summaries", "client_summary"
         )
@@ -435,25 +433,11 @@ class FedAvgClassifier(OneShotClassifier):
             return int(self.random_state)
         return check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
 
-    def _train_clients(self, X, y, groups, scale, start, seed):
-        """Heads of all clients in one round, with progress if asked for."""
-        classes, n_threads = np.unique(y), torch_heads().n_threads()
-        run = Parallel(n_jobs=self.n_jobs, prefer=self._prefer, return_as="generator")
-        jobs = (
-            delayed(self._train_client)(
-                X[rows], y[rows], classes, client, scale, start, seed, n_threads
-            )
-            for client, rows in zip(groups.clients, groups.rows, strict=True)
+    def _say_done(self, message, count):
+        self._say(
+            f"round {message.n_rounds}/{self.n_rounds}: client {message.client!r} "
+            f"done ({count}), " + "loss {:.3f} -> {:.3f}".format(*message.losses)
         )
-        messages = []
-        for message in run(jobs):
-            messages.append(message)
-            self._say(
-                f"round {message.n_rounds}/{self.n_rounds}: client {message.client!r} "
-                f"done ({len(messages)}/{len(groups.clients)}), "
-                "loss {:.3f} -> {:.3f}".format(*message.losses)
-            )
-        return messages
 
     def _train_client(self, X, y, classes, client, scale, start, seed, n_threads):
         X, y, classes = self._client_rows(X, y, classes, client)

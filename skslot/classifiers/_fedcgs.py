@@ -1,17 +1,15 @@
 """FedCGS: a Gaussian classifier from one round of class statistics."""
 
-from numbers import Integral, Real
+from numbers import Real
 
 import numpy as np
 from sklearn.base import clone
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
 from ..exchange import ClassStatistics, LinearModel
-from ..exchange._packing import pack_triangle
-from ..exchange._wire import WIRE_DTYPES
 from ..statistics import FeatureMoments
-from ._aligned import AlignedClassifierMixin, names_of
-from ._base import Communication, OneShotClassifier
+from ._aligned import AlignedClassifierMixin
+from ._base import OneShotClassifier
 from ._gaussian import counts_and_means, gaussian_head, pool_statistics, regularize
 
 
@@ -101,14 +99,11 @@ default="empirical"
     _message_type = ClassStatistics
 
     _parameter_constraints: dict = {
+        **OneShotClassifier._parameter_constraints,
         "covariance": [StrOptions({"total", "within"})],
         "ridge": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
         "priors": [StrOptions({"empirical", "uniform"}), "array-like"],
         "aligner": [HasMethods(["client_update", "server_aggregate"]), None],
-        "client_column": [str, Integral, None],
-        "wire_dtype": [StrOptions(set(WIRE_DTYPES))],
-        "n_jobs": [Integral, None],
-        "verbose": ["verbose"],
     }
 
     def __init__(
@@ -131,80 +126,6 @@ default="empirical"
         self.wire_dtype = wire_dtype
         self.n_jobs = n_jobs
         self.verbose = verbose
-
-    def client_update(self, X, y, classes=None, client=None):
-        """Client step: summarise the rows of one client.
-
-        Needs no fit, changes nothing, and is what ``fit`` does for each client.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows of the client.
-        y : array-like of shape (n_samples,)
-            Their labels.
-        classes : array-like of shape (n_classes,), default=None
-            Labels that may occur; by default those in ``y``.
-        client : object, default=None
-            Its name.
-
-        Returns
-        -------
-        message : ClassStatistics
-            The message to the server, in the precision of the wire.
-        """
-        X, y, classes = self._client_rows(X, y, classes, client)
-        self._warn_if_wire_is_coarse(X, client)
-        moments = FeatureMoments.from_rows(X)
-        counts, means = counts_and_means(X, y, classes)
-        message = ClassStatistics(
-            classes.tolist(),
-            counts,
-            means,
-            pack_triangle(moments.sample_covariance()),
-            self._alignment_shrinkage(moments),
-            client,
-        )
-        return message.as_received(self.wire_dtype)
-
-    def server_aggregate(self, messages):
-        """Server step: the classifier, from one message per client.
-
-        Parameters
-        ----------
-        messages : list of ClassStatistics
-            What the clients sent.
-
-        Returns
-        -------
-        self : FedCGSClassifier
-            The classifier, fitted.
-        """
-        self._validate_params()
-        messages = self._check_messages(messages)
-        aligned = [
-            message.pushed(*client_map.affine) if client_map else message
-            for message, client_map in zip(
-                messages, self._align_messages(messages), strict=True
-            )
-        ]
-        self._encoder = messages[0].encoder
-        pooled = pool_statistics(aligned)
-        covariance = regularize(pooled, self.covariance, self.ridge)
-        self.classes_ = pooled.classes
-        self.priors_ = self._class_priors(pooled.counts)
-        self.coef_, self.intercept_ = gaussian_head(
-            pooled.means, covariance, np.log(self.priors_)
-        )
-        self.n_features_in_ = pooled.means.shape[1] + (self.client_column is not None)
-        self.communication_ = {
-            name: Communication(
-                up=message._nbytes(self.wire_dtype),
-                down=self._model_for(message.client)._nbytes(self.wire_dtype),
-            )
-            for name, message in zip(names_of(messages), messages, strict=True)
-        }
-        return self
 
     def client_classifier(self, client):
         """The classifier for one client, with its alignment folded in.
@@ -235,18 +156,50 @@ default="empirical"
             classifier.feature_names_in_ = np.delete(names, ids)
         return classifier
 
+    @property
     def _ids_matter(self):
         return self.aligner is not None
 
-    def _model_for(self, client):
-        coef, intercept = self.coef_, self.intercept_
-        client_map = self._map_of(client)
-        if client_map is not None:
-            matrix, offset = client_map.affine
-            coef, intercept = coef @ matrix, intercept + coef @ offset
-        return LinearModel(
-            self.classes_.tolist(), coef, intercept, client, self._encoder
+    def _summarize(self, X, y, classes, client):
+        self._warn_if_wire_is_coarse(X, client)
+        counts, means = counts_and_means(X, y, classes)
+        fields = self._alignment_fields(FeatureMoments.from_rows(X))
+        return ClassStatistics(classes.tolist(), counts, means, *fields, client)
+
+    def _learn(self, messages):
+        mapped = self._align(messages)
+        pooled = pool_statistics(
+            message if client_map is None else message.pushed(*client_map.affine)
+            for message, client_map in mapped
+            if isinstance(message, ClassStatistics)
         )
+        covariance = regularize(pooled, self.covariance, self.ridge)
+        self.classes_ = pooled.classes
+        self.priors_ = self._class_priors(pooled.counts)
+        self.coef_, self.intercept_ = gaussian_head(
+            pooled.means, covariance, np.log(self.priors_)
+        )
+        if self.aligner is not None:
+            self._keep({m.client: self._what_to_keep(m.client, t) for m, t in mapped})
+
+    def _what_to_keep(self, client, client_map):
+        """The classifier of one client: all that predictions need of its map."""
+        return super()._model_for(client).pulled_back(*client_map.affine, client)
+
+    def _model_for(self, client):
+        model = self._kept_of(client)
+        return super()._model_for(client) if model is None else model
+
+    def _scores_by_client(self, X, groups):
+        if self.aligner is None:
+            return self._scores(X)
+        scores = np.empty((len(X), len(self.classes_)))
+        found = self._fitted_maps().choose(X, groups)
+        for model, client, rows in zip(found, groups.clients, groups.rows, strict=True):
+            if not isinstance(model, LinearModel):  # the map of an unknown client
+                model = self._what_to_keep(client, model)
+            scores[rows] = X[rows] @ model.coef.T + model.intercept
+        return scores
 
     def _class_priors(self, counts):
         if isinstance(self.priors, str):
@@ -259,6 +212,3 @@ default="empirical"
                 f"classes {self.classes_.tolist()}, got {self.priors!r}."
             )
         return priors / priors.sum()
-
-    def _scores(self, X):
-        return X @ self.coef_.T.astype(X.dtype, copy=False) + self.intercept_

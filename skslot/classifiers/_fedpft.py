@@ -6,19 +6,23 @@ from numbers import Integral, Real
 import numpy as np
 from sklearn.base import clone, is_classifier
 from sklearn.dummy import DummyClassifier
-from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
 
 from ..exchange import ClassMixtures, LinearModel
-from ..exchange._packing import pack_triangle
-from ..exchange._wire import WIRE_DTYPES
 from ..statistics import FeatureMoments
-from ._aligned import AlignedClassifierMixin, names_of
-from ._base import Communication, OneShotClassifier
-from ._mixtures import COVARIANCE_TYPES, draw_rows, fit_mixture, push_mixtures
+from ._aligned import AlignedClassifierMixin
+from ._base import OneShotClassifier
+from ._logistic import CentredLogisticRegression
+from ._mixtures import (
+    COVARIANCE_TYPES,
+    check_can_be_drawn,
+    draw_rows,
+    fit_mixture,
+    push_mixtures,
+)
 
 
 def _estimator_has(method):
@@ -48,8 +52,8 @@ class FedPFTClassifier(AlignedClassifierMixin, OneShotClassifier):
         Shape of the components. Per class a client sends K (m + 2), K (2 m + 1) or
         K (m + m (m + 1) / 2 + 1) numbers, with K components and m features.
     estimator : estimator object, default=None
-        Classifier trained by the server on the rows drawn; a logistic regression by
-        default.
+        Classifier trained by the server on the rows drawn; by default the logistic
+        regression of scikit-learn, fitted to centred rows.
     reg_covar : float, default=1e-6
         Added to the variances.
     aligner : FederatedOTAligner, default=None
@@ -93,6 +97,11 @@ class FedPFTClassifier(AlignedClassifierMixin, OneShotClassifier):
     FedCGSClassifier : Needs no rows to be drawn.
     sklearn.mixture.GaussianMixture : Fits the mixtures with several components.
 
+    Notes
+    -----
+    Numbers of rows are what the clients say. If drawing as many would take more than
+    8 GB, the server refuses, and names the client with the most.
+
     References
     ----------
     .. [1] M. Beitollahi, A. Bie, S. Hemati, L. M. Brunswic, X. Li, X. Chen, G. Zhang.
@@ -114,16 +123,13 @@ class FedPFTClassifier(AlignedClassifierMixin, OneShotClassifier):
     _message_type = ClassMixtures
 
     _parameter_constraints: dict = {
+        **OneShotClassifier._parameter_constraints,
         "n_components": [Interval(Integral, 1, None, closed="left")],
         "covariance_type": [StrOptions(set(COVARIANCE_TYPES))],
         "estimator": [HasMethods(["fit", "predict"]), None],
         "reg_covar": [Interval(Real, 0, None, closed="left")],
         "aligner": [HasMethods(["client_update", "server_aggregate"]), None],
-        "client_column": [str, Integral, None],
-        "wire_dtype": [StrOptions(set(WIRE_DTYPES))],
         "random_state": ["random_state"],
-        "n_jobs": [Integral, None],
-        "verbose": ["verbose"],
     }
 
     def __init__(
@@ -151,96 +157,6 @@ class FedPFTClassifier(AlignedClassifierMixin, OneShotClassifier):
         self.n_jobs = n_jobs
         self.verbose = verbose
 
-    def client_update(self, X, y, classes=None, client=None):
-        """Client step: a mixture for each class of one client.
-
-        Needs no fit, changes nothing, and is what ``fit`` does for each client.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows of the client.
-        y : array-like of shape (n_samples,)
-            Their labels.
-        classes : array-like of shape (n_classes,), default=None
-            Labels that may occur; by default those in ``y``.
-        client : object, default=None
-            Its name.
-
-        Returns
-        -------
-        message : ClassMixtures
-            The message to the server, in the precision of the wire.
-        """
-        X, y, _ = self._client_rows(X, y, classes, client)
-        self._warn_if_wire_is_coarse(X, client)
-        held, counts = np.unique(y, return_counts=True)
-        parts = [
-            fit_mixture(
-                X[y == label],
-                self.n_components,
-                self.covariance_type,
-                self.reg_covar,
-                self._seed(),
-            )
-            for label in held
-        ]
-        weights, means, covariances = map(np.concatenate, zip(*parts, strict=True))
-        triangle, shrinkage = self._alignment_fields(X)
-        message = ClassMixtures(
-            held.tolist(),
-            self.covariance_type,
-            counts.astype(np.int32),
-            np.array([len(part[0]) for part in parts], dtype=np.int32),
-            weights,
-            means,
-            covariances,
-            triangle,
-            shrinkage,
-            client,
-        )
-        return message.as_received(self.wire_dtype)
-
-    def server_aggregate(self, messages):
-        """Server step: draw rows and train the classifier on them.
-
-        Parameters
-        ----------
-        messages : list of ClassMixtures
-            What the clients sent.
-
-        Returns
-        -------
-        self : FedPFTClassifier
-            The classifier, fitted.
-        """
-        self._validate_params()
-        messages = self._check_messages(messages)
-        rng = np.random.default_rng(self._seed())
-        rows, labels = [], []
-        for message, client_map in zip(
-            messages, self._align_messages(messages), strict=True
-        ):
-            if client_map is not None:
-                message = push_mixtures(message, *client_map.affine)
-            drawn, drawn_labels = draw_rows(message, self.reg_covar, rng)
-            rows.append(drawn)
-            labels += drawn_labels
-        self._say(f"training on {len(labels)} rows drawn")
-        self.estimator_ = self._make_estimator(len(set(labels)))
-        self.estimator_.fit(np.vstack(rows), np.array(labels))
-        self.classes_ = self.estimator_.classes_
-        n_features, self._encoder = messages[0].n_features, messages[0].encoder
-        self.n_features_in_ = n_features + (self.client_column is not None)
-        self.communication_ = {
-            name: Communication(
-                up=message._nbytes(self.wire_dtype),
-                down=self._download_size(message.client),
-            )
-            for name, message in zip(names_of(messages), messages, strict=True)
-        }
-        return self
-
     def client_classifier(self, client):
         """The classifier for one client, with its alignment built in.
 
@@ -258,7 +174,7 @@ class FedPFTClassifier(AlignedClassifierMixin, OneShotClassifier):
             A fitted classifier; with ``aligner`` a Pipeline of the client's map and
             ``estimator_``.
         """
-        client_map = self._map_of(client)
+        client_map = self._kept_of(client)
         if client_map is None:
             return self.estimator_
         return make_pipeline(FunctionTransformer(client_map.transform), self.estimator_)
@@ -278,7 +194,7 @@ class FedPFTClassifier(AlignedClassifierMixin, OneShotClassifier):
         labels : ndarray of shape (n_samples,)
             Predicted labels.
         """
-        features = self._prediction_features(X, client_ids)
+        features = self._aligned_rows(X, client_ids)
         return self.estimator_.predict(features)
 
     @available_if(_estimator_has("decision_function"))
@@ -297,7 +213,7 @@ class FedPFTClassifier(AlignedClassifierMixin, OneShotClassifier):
         scores : ndarray of shape (n_samples, n_classes) or (n_samples,)
             As the estimator defines them.
         """
-        features = self._prediction_features(X, client_ids)
+        features = self._aligned_rows(X, client_ids)
         return self.estimator_.decision_function(features)
 
     @available_if(_estimator_has("predict_proba"))
@@ -316,7 +232,7 @@ class FedPFTClassifier(AlignedClassifierMixin, OneShotClassifier):
         probabilities : ndarray of shape (n_samples, n_classes)
             One column per entry of ``classes_``.
         """
-        features = self._prediction_features(X, client_ids)
+        features = self._aligned_rows(X, client_ids)
         return self.estimator_.predict_proba(features)
 
     @available_if(_estimator_has("predict_proba"))
@@ -337,18 +253,55 @@ class FedPFTClassifier(AlignedClassifierMixin, OneShotClassifier):
         """
         return np.log(self.predict_proba(X, client_ids))
 
-    def _alignment_fields(self, X):
-        if self.aligner is None:
-            return np.empty(0), np.empty(0)
-        moments = FeatureMoments.from_rows(X)
-        triangle = pack_triangle(moments.sample_covariance())
-        return triangle, self._alignment_shrinkage(moments)
+    def _summarize(self, X, y, classes, client):
+        self._warn_if_wire_is_coarse(X, client)
+        held, counts = np.unique(y, return_counts=True)
+        seed = self._seed()
+        shape = self.n_components, self.covariance_type, self.reg_covar
+        parts = [fit_mixture(X[y == label], *shape, seed) for label in held]
+        fields = np.empty(0), np.empty(0)
+        if self.aligner is not None:
+            fields = self._alignment_fields(FeatureMoments.from_rows(X))
+        return ClassMixtures(
+            held.tolist(),
+            self.covariance_type,
+            counts.astype(np.int32),
+            np.array([len(weights) for weights, *_ in parts], dtype=np.int32),
+            *map(np.concatenate, zip(*parts, strict=True)),
+            *fields,
+            client,
+        )
+
+    def _learn(self, messages):
+        check_can_be_drawn(m for m in messages if isinstance(m, ClassMixtures))
+        rng = np.random.default_rng(self._seed())
+        rows, labels, maps = [], [], {}
+        for message, client_map in self._align(messages):
+            if client_map is not None:
+                maps[message.client] = client_map
+            if not isinstance(message, ClassMixtures):
+                continue
+            if client_map is not None:
+                message = push_mixtures(message, *client_map.affine)
+            drawn, drawn_labels = draw_rows(message, self.reg_covar, rng)
+            rows.append(drawn)
+            labels += drawn_labels
+        if self.aligner is not None:
+            self._keep(maps)
+        self._say(f"training on {len(labels)} rows drawn")
+        self.estimator_ = self._make_estimator(len(set(labels)))
+        self.estimator_.fit(np.vstack(rows), np.array(labels))
+        self.classes_ = self.estimator_.classes_
+
+    def _aligned_rows(self, X, client_ids):
+        X, groups = self._prediction_rows(X, client_ids)
+        return X if self.aligner is None else self._fitted_maps().move(X, groups)
 
     def _make_estimator(self, n_classes):
         if n_classes == 1:  # most classifiers refuse a single class
             return DummyClassifier(strategy="prior")
         if self.estimator is None:
-            return LogisticRegression(max_iter=1000)
+            return CentredLogisticRegression(max_iter=1000)
         if not is_classifier(self.estimator):
             raise ValueError(
                 f"estimator must be a classifier, got {type(self.estimator).__name__}."
@@ -366,8 +319,6 @@ class FedPFTClassifier(AlignedClassifierMixin, OneShotClassifier):
         coef = getattr(self.estimator_, "coef_", None)
         if coef is None:
             return len(pickle.dumps(self.client_classifier(client)))
-        intercept = np.atleast_1d(self.estimator_.intercept_)
-        model = LinearModel(
-            self.classes_.tolist(), coef, intercept, encoder=self._encoder
-        )
+        parts = coef, np.atleast_1d(self.estimator_.intercept_)
+        model = LinearModel(self.classes_.tolist(), *parts, encoder=self._encoder)
         return model._nbytes(self.wire_dtype)

@@ -6,7 +6,7 @@ import numpy as np
 from scipy.linalg import LinAlgError, cho_solve
 
 from ..geometry._linalg import cholesky, eigh
-from ..statistics._classes import class_means
+from ..statistics._classes import class_means, merge_class_means
 from ..statistics._shrinkage import shrink, shrinkage_coefficient
 
 # Added to the diagonal by ridge="auto", in units of the mean variance of a feature:
@@ -48,23 +48,22 @@ def counts_and_means(X, y, classes):
 
 
 def pool_statistics(messages):
-    """Pool ClassStatistics of several clients; classes nobody holds are dropped."""
-    classes = np.unique([c for m in messages for c in _held(m)])
-    position = {label: index for index, label in enumerate(classes.tolist())}
-    n_features = messages[0].means.shape[1]
-    counts = np.zeros(len(classes))
-    sums = np.zeros((len(classes), n_features))
-    total = sum(message.n_samples for message in messages)
-    mean = sum(message.counts @ message.means for message in messages) / total
-    scatter = np.zeros((n_features, n_features))
+    """Pool ClassStatistics of several clients, read one by one.
+
+    Classes nobody holds are dropped.
+    """
+    means, n_samples, mean, scatter = {}, 0, 0.0, 0.0
     for message in messages:
-        held = message.counts > 0
-        rows = [position[label] for label in _held(message)]
-        counts[rows] += message.counts[held]
-        sums[rows] += message.counts[held, None] * message.means[held]
-        apart = message.mean - mean
-        scatter += message.n_samples * (message.covariance + np.outer(apart, apart))
-    return PooledStatistics(classes, counts, sums / counts[:, None], scatter)
+        added, apart = message.n_samples, message.mean - mean
+        share = added / (n_samples + added)
+        scatter = scatter + added * message.covariance
+        scatter += np.outer(n_samples * share * apart, apart)
+        mean = mean + share * apart
+        n_samples += added
+        means = merge_class_means(means, _means_held(message))
+    classes = np.unique(list(means))
+    counts, means = zip(*(means[label] for label in classes.tolist()), strict=True)
+    return PooledStatistics(classes, np.array(counts, float), np.array(means), scatter)
 
 
 def regularize(pooled, kind, ridge):
@@ -115,5 +114,7 @@ def _is_positive_definite(matrix):
     return True
 
 
-def _held(message):
-    return [c for c, n in zip(message.classes, message.counts, strict=True) if n > 0]
+def _means_held(message):
+    """Number of rows and mean of each class that a client has rows of."""
+    rows = zip(message.classes, message.counts.tolist(), message.means, strict=True)
+    return {label: (count, mean) for label, count, mean in rows if count > 0}

@@ -3,13 +3,20 @@
 from dataclasses import replace
 
 import numpy as np
-from scipy.linalg.blas import dsyrk
+from scipy.linalg.lapack import dsfrk, dtfttp
 from sklearn.mixture import GaussianMixture
 
 from ..exchange._packing import pack_triangle, unpack_triangle
 from ..geometry._linalg import eigh
 
 COVARIANCE_TYPES = ("spherical", "diag", "full")
+
+# Rows that are centred at once: enough for BLAS to run at full speed, few enough to
+# stay in the cache. Fresh memory for all rows would cost as much as the arithmetic.
+TILE_ROWS = 128
+
+# Most numbers that are drawn: 8 GB in float64.
+MOST_NUMBERS = 2**30
 
 
 def fit_mixture(X, n_components, covariance_type, reg_covar, seed):
@@ -37,15 +44,13 @@ def fit_mixture(X, n_components, covariance_type, reg_covar, seed):
 
 def single_gaussian(X, covariance_type):
     """Mean and flat covariance of one Gaussian, in closed form."""
-    n_samples, n_features = X.shape
-    mean = np.ones(n_samples) @ X / n_samples
-    centred = X - mean
+    mean = X.mean(axis=0, dtype=np.float64)
     if covariance_type == "full":
-        lower = dsyrk(1 / n_samples, centred.T, lower=1)  # no second half to fill
-        return mean, pack_triangle(lower.T)
+        return mean, _packed_covariance(X, mean)
+    centred = X - mean
     if covariance_type == "diag":
-        return mean, np.einsum("ij,ij->j", centred, centred) / n_samples
-    return mean, np.array([np.vdot(centred, centred) / (n_samples * n_features)])
+        return mean, np.einsum("ij,ij->j", centred, centred) / len(X)
+    return mean, np.array([np.vdot(centred, centred) / X.size])
 
 
 def push_mixtures(message, matrix, offset):
@@ -67,6 +72,24 @@ def push_mixtures(message, matrix, offset):
     return replace(message, means=means, covariances=growth * message.covariances)
 
 
+def check_can_be_drawn(messages):
+    """Refuse more rows than fit in memory, which anybody may claim to have."""
+    rows, n_features = {}, 0
+    for message in messages:
+        rows[message.client] = rows.get(message.client, 0) + message.n_samples
+        n_features = message.n_features
+    total = sum(rows.values())
+    if total * n_features > MOST_NUMBERS:
+        client = max(rows, key=rows.get)
+        raise ValueError(
+            f"drawing {total} rows of {n_features} features would take "
+            f"{total * n_features / 2**27:.0f} GB, and at most "
+            f"{MOST_NUMBERS / 2**27:.0f} are allowed. Client {client!r} says that it "
+            f"has {rows[client]} of them: if that is wrong, leave its message out; "
+            "otherwise let large clients send messages on a random part of their rows."
+        )
+
+
 def draw_rows(message, reg_covar, rng):
     """As many rows as the client has, drawn from its mixtures, with their labels."""
     rows, labels, start = [], [], 0
@@ -83,6 +106,23 @@ def draw_rows(message, reg_covar, rng):
         labels += [label] * int(count)
         start += n_components
     return np.vstack(rows), labels
+
+
+def _packed_covariance(X, mean):
+    """Packed upper triangle of the covariance, with no square matrix on the way.
+
+    Sums are kept in LAPACK's rectangular form of a triangle, which is as fast to add to
+    as a matrix and half its size.
+    """
+    n_samples, n_features = X.shape
+    buffer = np.empty((min(n_samples, TILE_ROWS), n_features))
+    sums = np.zeros(n_features * (n_features + 1) // 2)
+    for start in range(0, n_samples, TILE_ROWS):
+        tile = X[start : start + TILE_ROWS]
+        centred = np.subtract(tile, mean, out=buffer[: len(tile)]).T
+        shape, scale = centred.shape, 1 / n_samples
+        sums = dsfrk(*shape, scale, centred, 1.0, sums, uplo="L", overwrite_c=1)
+    return dtfttp(n_features, sums, uplo="L")[0]
 
 
 def _centred_noise(rng, n_samples, n_features):

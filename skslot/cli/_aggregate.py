@@ -9,7 +9,12 @@ import numpy as np
 from ._exchange import DEFAULT_TAU, add_dtype, add_output, announce, plain_warnings
 from ._files import refuse_overwrite
 from ._options import fraction_or, show_progress
-from ._senders import print_class_table, read_senders, warn_of_spellings
+from ._senders import (
+    labels_of,
+    print_class_table,
+    read_senders,
+    warn_of_spellings,
+)
 
 
 def add_commands(commands):
@@ -81,7 +86,7 @@ def _aggregate(arguments):
     messages = load_messages(paths, on_error="skip", progress=_progress())
     senders = read_senders(messages, arguments.skip_refused)
     with plain_warnings():
-        warn_of_spellings(senders.values())
+        warn_of_spellings(labels_of(senders.values()))
         reference, classifier = _fit(messages, senders, arguments)
     _print_facts(senders, reference, arguments)
     if folder is not None:
@@ -159,19 +164,17 @@ def _fit(messages, senders, arguments):
 
     tau = DEFAULT_TAU if arguments.tau is None else arguments.tau
     aligner = FederatedOTAligner(tau)
+    without = [path for path, sender in senders.items() if not sender.has_labels]
+    if tau == "auto" and without:
+        raise ValueError(
+            f"--tau auto needs the labels of all sites, but {without[0]} was "
+            "summarized without --labels."
+        )
     if arguments.model is None and arguments.site_models is None:
-        without = [path for path, sender in senders.items() if not sender.has_labels]
-        if tau == "auto" and without:
-            raise ValueError(
-                f"--tau auto needs the labels of all sites, but {without[0]} was "
-                "summarized without --labels."
-            )
         classifier, reference = None, aligner.server_aggregate(messages)
     else:
         classifier = _classifier(senders, aligner, arguments.covariance)
-        wanted = classifier._message_type
-        classifier.server_aggregate(m for m in messages if isinstance(m, wanted))
-        reference = classifier.reference_
+        reference = classifier.server_aggregate(messages).reference_
     if arguments.tau is not None and reference.tau is None:
         reference = replace(reference, tau=arguments.tau)  # the same at all sites
     return reference, classifier
@@ -214,7 +217,6 @@ def _head(classifier):
 
 def _site_model(message, classifier):
     """The model with the alignment of one client folded in."""
-    # a client that sent no labels is moved to the reference of the others
     client_map = classifier.aligner.client_map(message, classifier.reference_)
     return _head(classifier).pulled_back(*client_map.affine, message.client)
 

@@ -7,17 +7,14 @@ from ._exchange import (
     DEFAULT_TAU,
     add_features,
     add_output,
-    add_statistics,
     announce,
     check_same_encoder,
-    client_map,
-    plain_warnings,
     read_table,
     refuse_output,
-    sent_statistics,
 )
 from ._files import write_npz_atomically
 from ._options import client_name, fraction_or
+from ._site_maps import add_statistics, client_map, sent_statistics
 
 
 def add_commands(commands):
@@ -39,7 +36,7 @@ def add_commands(commands):
         type=Path,
         required=True,
         metavar="FILE.slot",
-        help="what skslot aggregate wrote",
+        help="what skslot aggregate wrote: the reference, or the model of all sites",
     )
     align.add_argument(
         "--client",
@@ -50,7 +47,7 @@ def add_commands(commands):
     )
     align.add_argument(
         "--tau",
-        type=fraction_or("auto"),
+        type=fraction_or(),
         help="strength of the alignment, from 0 to 1 (default: as the reference says, "
         "else 0.4)",
     )
@@ -60,19 +57,17 @@ def add_commands(commands):
 
 
 def _align(arguments):
-    from ..exchange import AlignmentReference
-
     output = arguments.output
     if output.suffix != ".npz":
         raise ValueError(f"the name of the output must end in .npz, not {output.name}.")
     refuse_output(arguments, arguments.reference, arguments.statistics)
     table = read_table(arguments).of_client(arguments.client)
-    reference = AlignmentReference.load(arguments.reference)
+    reference = _load_reference(arguments.reference)
     check_same_encoder(table, reference, arguments.reference)
     tau = next(t for t in (arguments.tau, reference.tau, DEFAULT_TAU) if t is not None)
-    sent = sent_statistics(arguments)
-    with plain_warnings():
-        moved_by = client_map(table, sent, reference, tau, arguments)
+    if reference.tau not in (None, tau):
+        print(f"tau = {tau:g}, although {arguments.reference} says {reference.tau:g}")
+    moved_by = client_map(table, sent_statistics(arguments), reference, tau, arguments)
     aligned = {
         "X": moved_by.transform(table.X),
         "fingerprint": _aligned_fingerprint(table.encoder, reference, moved_by.tau),
@@ -81,6 +76,21 @@ def _align(arguments):
         aligned["y"] = table.labels
     write_npz_atomically(output, {**table.others, **aligned})
     announce(output, f"{len(table.X)} rows, aligned with tau = {moved_by.tau:g}")
+
+
+def _load_reference(path):
+    from ..exchange import AlignedModel, AlignmentReference, MessageError, load_message
+
+    message = load_message(path)
+    if isinstance(message, AlignedModel):
+        return message.reference
+    if not isinstance(message, AlignmentReference):
+        raise MessageError(
+            f"this is of the kind {message.kind!r}, not a reference, which skslot "
+            "aggregate -o writes.",
+            path=path,
+        )
+    return message
 
 
 def _aligned_fingerprint(encoder, reference, tau):

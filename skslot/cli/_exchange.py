@@ -100,47 +100,10 @@ def add_shrinkage(command):
     )
 
 
-def add_statistics(command):
-    """What the map of the site is estimated from."""
-    statistics = command.add_mutually_exclusive_group()
-    statistics.add_argument(
-        "--statistics",
-        type=Path,
-        metavar="FILE.slot",
-        help="what this site had sent; the map is then the one of that time (default: "
-        "it is estimated from the rows in the file of features)",
-    )
-    add_shrinkage(statistics)
-
-
 def refuse_output(arguments, *inputs):
     """Refuse an output that exists, or that is one of the inputs."""
     inputs = arguments.features, arguments.labels_file, *inputs
     refuse_overwrite(arguments.output, arguments.force, inputs)
-
-
-def client_map(table, sent, reference, tau, arguments):
-    """The map of a site, by what it had sent or else by the rows at hand."""
-    from .. import FederatedOTAligner
-
-    aligner = FederatedOTAligner(tau, shrinkage=arguments.shrinkage)
-    if sent is None:
-        rows = table.training_rows().X
-        sent = aligner.client_update(rows, arguments.client).with_encoder(table.encoder)
-    return aligner.client_map(sent, reference)
-
-
-def sent_statistics(arguments):
-    """What the site had sent, if it is given."""
-    if arguments.statistics is None:
-        return None
-    sent = load_client_message(arguments.statistics)
-    if arguments.client not in (None, sent.client):
-        raise ValueError(
-            f"{arguments.statistics} is from client {sent.client!r}, not from "
-            f"{arguments.client!r}."
-        )
-    return sent
 
 
 def load_client_message(path):

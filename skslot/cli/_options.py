@@ -45,9 +45,8 @@ def fraction_or(*names):
         except ValueError:
             value = -1.0
         if not 0 <= value <= 1:
-            raise argparse.ArgumentTypeError(
-                f"{text!r} is neither a number from 0 to 1 nor {' nor '.join(names)}"
-            )
+            allowed = " or ".join(["a number from 0 to 1", *names])
+            raise argparse.ArgumentTypeError(f"{text!r} is not {allowed}")
         return value
 
     return convert

@@ -11,19 +11,13 @@ from .._atomic import atomic_output
 from ._exchange import (
     add_features,
     add_output,
-    add_statistics,
     announce,
     check_same_encoder,
-    client_map,
-    plain_warnings,
     read_table,
     refuse_output,
-    sent_statistics,
 )
 from ._options import client_name
-
-# Rows that a map can be estimated from: one by one they would all go to the same place.
-FEWEST_ROWS = 10
+from ._site_maps import add_statistics, client_map, sent_statistics
 
 
 def add_commands(commands):
@@ -72,12 +66,15 @@ def _predict(arguments):
         table = table.of_client(client)
     check_same_encoder(table, model, arguments.model)
     if isinstance(model, AlignedModel):
-        model = _model_of_site(model, table, sent, arguments)
-    probabilities = _probabilities(model, table.X)
+        moved_by = client_map(table, sent, model.reference, model.tau, arguments)
+        model = model.head.pulled_back(*moved_by.affine, client)
+    if client is not None:
+        print(f"client {client}: {len(table.X)} rows")
+    probabilities = model.predict_proba(table.X)
     predicted = np.array(model.classes)[probabilities.argmax(axis=1)]
     _write_predictions(arguments.output, table, predicted, probabilities, model.classes)
     if table.labels is not None:
-        _print_accuracy(predicted, table.labels.astype(str), model.classes)
+        _print_accuracy(predicted, table, model.classes)
     announce(arguments.output, f"predictions of {len(predicted)} rows")
 
 
@@ -87,7 +84,9 @@ def _load_model(arguments):
     path, model = arguments.model, load_message(arguments.model)
     if not isinstance(model, AlignedModel | LinearModel):
         raise MessageError(
-            f"this is of the kind {model.kind!r}, not a model.", path=path
+            f"this is of the kind {model.kind!r}, not a model, which skslot aggregate "
+            "--model writes.",
+            path=path,
         )
     if isinstance(model, LinearModel) and arguments.statistics is not None:
         raise ValueError(f"{path} includes the alignment: leave --statistics out.")
@@ -100,42 +99,13 @@ def _load_model(arguments):
     return model
 
 
-def _model_of_site(model, table, sent, arguments):
-    """The model of all sites with the alignment of this one folded in."""
-    if sent is None:
-        _check_estimate(table)
-    with plain_warnings():
-        moved_by = client_map(table, sent, model.reference, model.tau, arguments)
-    return model.head.pulled_back(*moved_by.affine, arguments.client)
-
-
-def _check_estimate(table):
-    """Refuse rows that do not tell how a site differs from the others."""
-    clients = np.unique(table.clients) if table.clients is not None else []
-    if len(clients) > 1:
-        some = ", ".join(clients[:10])
-        raise ValueError(
-            f"{table.path} has rows of several clients ({some}), each with an "
-            "alignment of its own: choose one by --client."
-        )
-    n_rows = len(table.training_rows().X)
-    if n_rows < FEWEST_ROWS:
-        raise ValueError(
-            f"{table.path} has {n_rows} rows to estimate the alignment from, which "
-            f"takes at least {FEWEST_ROWS}: hand over what this site had sent by "
-            "--statistics FILE.slot."
-        )
-    print(
-        f"alignment estimated from {n_rows} rows of {table.path}; --statistics "
-        "FILE.slot takes that of what this site had sent"
-    )
-
-
-def _print_accuracy(predicted, labels, classes):
-    print(
-        f"accuracy: {np.mean(predicted.astype(str) == labels):.2%} of {len(labels)} "
-        "rows"
-    )
+def _print_accuracy(predicted, table, classes):
+    labels = table.labels.astype(str)
+    right = predicted.astype(str) == labels
+    print(f"accuracy: {right.mean():.2%} of {len(right)} rows")
+    for part in [] if table.split is None else np.unique(table.split):
+        rows = right[table.split == part]
+        print(f"accuracy of split {part}: {rows.mean():.2%} of {len(rows)} rows")
     unknown = ~np.isin(labels, np.array(classes).astype(str))
     if unknown.any():
         some = ", ".join(map(repr, np.unique(labels[unknown])[:5].tolist()))
@@ -147,16 +117,6 @@ def _print_accuracy(predicted, labels, classes):
 def _with_row_numbers(table):
     numbers = np.arange(1, len(table.X) + 1)
     return replace(table, others={"row": numbers, **table.others})
-
-
-def _probabilities(model, X):
-    """Probability of each class; one row of weights tells two classes apart."""
-    from scipy.special import softmax
-
-    scores = X @ model.coef.T + model.intercept
-    if len(model.classes) == 2 and scores.shape[1] == 1:
-        scores = np.hstack([np.zeros_like(scores), scores])
-    return softmax(scores, axis=1)
 
 
 def _write_predictions(path, table, predicted, probabilities, classes):

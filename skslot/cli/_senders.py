@@ -54,6 +54,7 @@ def read_senders(messages, skip_refused):
     for path, sender in senders.items():
         check_is_of_client(path, sender.kind, sender.client)
         _check_same_features(senders, path)
+    _check_kinds_of_labels(senders)
     return senders
 
 
@@ -69,7 +70,32 @@ def _check_same_features(senders, path):
         text = str(error).replace(
             "message.with_encoder(...)", "skslot summarize --encoder TEXT"
         )
+        encoders = str(senders[first].encoder), str(senders[path].encoder)
+        if all(encoder.startswith("columns:") for encoder in encoders):
+            text = (
+                "their tables have different columns, or the same in another order; "
+                "summarize one of them again. skslot summarize prints the columns that "
+                "are features."
+            )
         raise ValueError(f"{path} and {first}: {text}") from error
+
+
+def _check_kinds_of_labels(senders):
+    """Refuse labels that are text at one site and numbers at another."""
+    from ..classifiers._messages import kind_of_label
+
+    kinds = {}
+    for path, sender in senders.items():
+        for label in sender.class_counts:
+            kinds.setdefault(kind_of_label(label), (path, label))
+    if len(kinds) > 1:
+        places = (
+            f"{kind} in {path} ({label!r})" for kind, (path, label) in kinds.items()
+        )
+        raise ValueError(
+            f"labels are {' and '.join(places)}; write them alike at all sites and "
+            "summarize again."
+        )
 
 
 def _refuse_duplicates(senders, refused):
@@ -119,13 +145,15 @@ def print_class_table(senders):
     print(f"rows of each class:\n{ClassTable(np.array(counts), clients, labels)}")
 
 
-def warn_of_spellings(senders):
-    """Labels that a person would take for the same are different classes."""
+def warn_of_spellings(labels):
+    """Labels that a person would take for the same are different classes.
+
+    ``labels`` has pairs of a label and the client that it is of.
+    """
     spellings = defaultdict(dict)
-    for sender in senders:
-        for label in sender.class_counts:
-            plain = unicodedata.normalize("NFKC", str(label)).strip().casefold()
-            spellings[plain].setdefault(label, sender.client)
+    for label, client in labels:
+        plain = unicodedata.normalize("NFKC", str(label)).strip().casefold()
+        spellings[plain].setdefault(label, client)
     for found in spellings.values():
         if len(found) > 1:
             texts = (f"{label!r} (client {client})" for label, client in found.items())
@@ -134,3 +162,8 @@ def warn_of_spellings(senders):
                 "write the label alike at all sites and summarize again.",
                 stacklevel=2,
             )
+
+
+def labels_of(senders):
+    """Labels, each with the client that it is of."""
+    return [(label, each.client) for each in senders for label in each.class_counts]

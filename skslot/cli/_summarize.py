@@ -13,6 +13,7 @@ from ._exchange import (
     refuse_output,
 )
 from ._options import client_name, positive_int
+from ._senders import warn_of_spellings
 
 
 def add_commands(commands):
@@ -68,12 +69,19 @@ def add_commands(commands):
 
 def _summarize(arguments):
     refuse_output(arguments)
-    table = read_table(arguments).of_client(arguments.client).training_rows()
+    all_rows = read_table(arguments).of_client(arguments.client)
+    table = all_rows.training_rows()
+    n_others = len(all_rows.X) - len(table.X)
+    if n_others:
+        print(f"left out: {n_others} rows that are not for training")
     if table.labels is not None and arguments.drop_small_classes:
         table = _without_small_classes(table, arguments.min_samples)
     if not len(table.X):
         raise ValueError(f"{table.path} has no rows left to summarize.")
     with plain_warnings():
+        if table.labels is not None:
+            labels = np.unique(table.labels).tolist()
+            warn_of_spellings((label, arguments.client) for label in labels)
         message = _message(table, arguments).with_encoder(table.encoder)
         _check_disclosure(message, arguments.min_samples)
         message.save(arguments.output, arguments.dtype, arguments.min_samples)

@@ -1,6 +1,7 @@
 """Features in files: ``.npz``, ``.npy``, ``.csv`` and ``.parquet``."""
 
 import csv
+import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -157,14 +158,17 @@ def _read_csv(path, not_features):
             quotechar='"',
         )
 
-    try:
-        X = read(features, np.float64)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Input line .* contained no data")
+        try:
+            X = read(features, np.float64)
+        except ValueError as error:
+            raise ValueError(
+                f"{path}: {_bad_cell(path, delimiter, features) or error}. All columns "
+                "are features but those that --labels and --ignore name; missing "
+                "values must be filled in, and decimals need a point."
+            ) from error
         texts = read(others, str).T if others else ()
-    except ValueError as error:
-        raise ValueError(
-            f"{path}: {str(error).rstrip('.')}. All columns are features but those "
-            "that --labels and --ignore name, and missing values must be filled in."
-        ) from error
     return _table(path, X, features, dict(zip(others, texts, strict=True)))
 
 
@@ -202,6 +206,19 @@ def _check_fields(path, delimiter, n_columns):
                     )
         except csv.Error as error:
             raise ValueError(f"{path}: line {reader.line_num}: {error}.") from error
+
+
+def _bad_cell(path, delimiter, features):
+    """Where the first feature stands that is no number, in words."""
+    with open(path, newline="", encoding="utf-8-sig") as file:
+        reader = csv.reader(file, delimiter=delimiter)
+        names = [name.strip() for name in next(reader)]
+        for row in filter(None, reader):
+            for name, cell in zip(names, row, strict=True):
+                if name in features and not _is_number(cell):
+                    line = reader.line_num
+                    return f"line {line}, column {name!r}: {cell!r} is no number"
+    return None
 
 
 def _read_parquet(path, not_features):
@@ -314,9 +331,12 @@ def _check_labels(labels, n_rows, path):
             f"{path}: {missing.sum()} of {n_rows} rows have no label, the first is row "
             f"{np.argmax(missing) + 1}; leave them out."
         )
-    if labels.dtype.kind in "US" and all(_is_whole(text) for text in np.unique(texts)):
-        return texts.astype(np.int64)
-    return labels
+    if labels.dtype.kind not in "US":
+        return labels
+    names, rows = np.unique(texts, return_inverse=True)
+    # some programs write whole numbers as 1.0 once one of them was missing
+    names = [name.removesuffix(".0") for name in names.tolist()]
+    return np.array(names, np.int64)[rows] if all(map(_is_whole, names)) else labels
 
 
 def _read_labels(path):

@@ -8,7 +8,7 @@ from ._disclosure import listed, small_groups
 from ._errors import short
 
 NOT_INCLUDED = (
-    "Not in it: rows, their labels one by one, ids of persons, file names. No noise is "
+    "Not in it: {}, their labels one by one, ids of persons, file names. No noise is "
     "added: what can be computed from these numbers is revealed."
 )
 
@@ -17,8 +17,10 @@ def describe(message, min_samples):
     """Table of what is in a message, what is not, and what gives rows away."""
     lines = [f"{type(message).__name__}: {message.kind}, {message.nbytes:,} bytes", ""]
     lines += _table([("name", "content", "meaning"), *_entries(message)])
-    lines += ["", NOT_INCLUDED]
     small = small_groups(message, min_samples)
+    alone = any(size <= 1 for size in small.values())
+    absent = "rows but those that are alone in a group" if alone else "rows"
+    lines += ["", NOT_INCLUDED.format(absent)]
     if small:
         lines.append(
             f"Fewer than {min_samples} rows, and therefore close to them: "

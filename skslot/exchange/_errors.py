@@ -24,7 +24,7 @@ class MessageError(ValueError):
     ...     load_message(b"no message")
     ... except MessageError as error:
     ...     print(error)
-    these bytes are not a skslot message: ...
+    these bytes are not a skslot message, or not all of it; ...
     """
 
     def __init__(self, reason, client=None, path=None):

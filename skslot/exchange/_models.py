@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+from scipy.special import softmax
 
 from ._base import Message
 from ._checks import check_number, check_weights
@@ -36,8 +37,9 @@ class LinearModel(Message):
     --------
     >>> import numpy as np
     >>> from skslot.exchange import LinearModel
-    >>> len(LinearModel(["a", "b"], np.ones((1, 512)), np.ones(1)).to_bytes()) > 2052
-    True
+    >>> model = LinearModel(["a", "b"], np.array([[1.0, -1.0]]), np.zeros(1))
+    >>> model.predict(np.array([[0.0, 2.0], [3.0, 1.0]]))
+    array(['a', 'b'], dtype='<U1')
     """
 
     kind = "linear model"
@@ -52,6 +54,39 @@ class LinearModel(Message):
     def n_features(self):
         """Number of features."""
         return self.coef.shape[1]
+
+    def predict_proba(self, X):
+        """Probability of each class.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n_samples, n_features)
+            Features.
+
+        Returns
+        -------
+        probabilities : ndarray of shape (n_samples, n_classes)
+            One column per entry of ``classes``.
+        """
+        scores = X @ self.coef.T + self.intercept
+        if len(self.classes) == 2 and scores.shape[1] == 1:
+            scores = np.hstack([np.zeros_like(scores), scores])
+        return softmax(scores, axis=1)
+
+    def predict(self, X):
+        """Most likely class of each row.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n_samples, n_features)
+            Features.
+
+        Returns
+        -------
+        labels : ndarray of shape (n_samples,)
+            Predicted labels.
+        """
+        return np.array(self.classes)[self.predict_proba(X).argmax(axis=1)]
 
     def pulled_back(self, matrix, offset, client):
         """The same model for rows before ``z -> matrix @ z + offset``.

@@ -133,7 +133,10 @@ def _read(data):
         version, scales = header["format"], header["scales"]
         expected = checksum(header, tensors)
     except (SafetensorError, ValueError, LookupError, TypeError) as e:
-        reason = f"these bytes are not a skslot message: {str(e)[:200]}"
+        reason = (
+            "these bytes are not a skslot message, or not all of it; if it was one, "
+            f"send it again ({str(e)[:200]})."
+        )
         raise MessageError(reason) from e
     if version not in READABLE:
         raise MessageError(

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from ..classifiers._aligned import _kind_of_label
+from ..classifiers._messages import kind_of_label
 from ..exchange import HeadWeights
 from ..exchange._errors import short
 
@@ -37,7 +37,7 @@ def _traits(message):
         traits["round of training"] = message.n_rounds
         traits["head"] = tuple(sorted(shapes.items()))
     elif hasattr(message, "classes"):
-        kinds = {_kind_of_label(label) for label in message.classes}
+        kinds = {kind_of_label(label) for label in message.classes}
         traits["kind of labels"] = " and ".join(sorted(kinds))
         traits["part for alignment"] = "present" if message.shrinkage.size else "absent"
     if hasattr(message, "covariance_type"):

@@ -266,18 +266,11 @@ def _moments_of_rows(X):
         sums += np.matmul(columns.T, columns, out=product)
     total, cubic, quartic = sums[-2, :-2], sums[-1, :-2], sums[-1, -1]
     rest = total / n
-    scatter = sums[:-2, :-2] - np.outer(n * rest, rest)
-    trace, squared, scattered = np.trace(scatter), rest @ rest, scatter @ rest
     moments = FeatureMoments(n_features)
     moments.n_samples = n
     moments.mean, moments._mean_rest = _add_exactly(centre, rest)
-    moments._scatter = scatter
-    moments._cubic = cubic - 2 * scattered - (trace + n * squared) * rest
-    moments._quartic = (
-        quartic
-        - 4 * (moments._cubic @ rest)
-        - 4 * (rest @ scattered)
-        - 2 * squared * trace
-        - n * squared**2
-    )
+    moments._scatter = sums[:-2, :-2] - np.outer(n * rest, rest)
+    # the sums are around the centre; what moving there adds is taken off again
+    moments._cubic = cubic - moments._sums_around(rest)[0]
+    moments._quartic = quartic - moments._sums_around(rest)[1]
     return moments

@@ -1,6 +1,7 @@
 """What all one-shot classifiers promise: two steps, ids, labels, errors, searches."""
 
 import pickle
+import tracemalloc
 import warnings
 from functools import cache
 
@@ -220,6 +221,47 @@ def test_server_step_takes_any_iterable(variant):
         outputs(classifier.server_aggregate(iter(messages))),
         outputs(fitted_once(variant)),
     )
+
+
+class ReadAgain:
+    """Messages that are read from bytes on each loop, as from files."""
+
+    def __init__(self, messages, dtype):
+        self.kind = type(messages[0])
+        self.parts = [message.to_bytes(dtype) for message in messages]
+
+    def __iter__(self):
+        return map(self.kind.from_bytes, self.parts)
+
+
+@over(ALL)
+def test_server_step_may_read_messages_again(variant):
+    classifier = new(variant)
+    messages = ReadAgain(messages_of(classifier), classifier.wire_dtype)
+    classifier.server_aggregate(messages)
+    expected = fitted_once(variant)
+    assert_same(outputs(classifier), outputs(expected))
+    assert classifier.communication_ == expected.communication_
+
+
+@pytest.mark.parametrize("aligner", [None, FederatedOTAligner(tol=1e-2)])
+def test_server_step_holds_one_message_at_a_time(aligner):
+    """Memory does not grow by a matrix for each client."""
+    rng = np.random.default_rng(0)
+    classifier, size, peaks = FedCGSClassifier(aligner=aligner), 50, []
+    for n_clients in (4, 24):
+        messages = [
+            classifier.client_update(
+                rng.normal(size=(200, size)), np.arange(200) % 2, client=client
+            )
+            for client in range(n_clients)
+        ]
+        messages = ReadAgain(messages, "float64")
+        tracemalloc.start()
+        classifier.server_aggregate(messages)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] - peaks[0] < 5 * size**2 * 8
 
 
 @over(ALL)
@@ -722,7 +764,7 @@ def test_messages_of_another_method_raise(variant):
     is_pft = isinstance(classifier, FedPFTClassifier)
     other = FedCGSClassifier() if is_pft else FedPFTClassifier()
     message = other.client_update(X, Y)
-    with pytest.raises(TypeError, match="messages must be Class.*from_bytes"):
+    with pytest.raises(TypeError, match="messages must be Class.*load_message"):
         classifier.server_aggregate([message])
     with pytest.raises(TypeError, match="got a bytes"):
         classifier.server_aggregate([classifier.client_update(X, Y).to_bytes()])
@@ -958,3 +1000,30 @@ def test_float32_wire_keeps_any_scale(scale):
 def test_regressor_as_head_is_refused():
     with pytest.raises(ValueError, match="must be a classifier, got LinearRegression"):
         FedPFTClassifier(estimator=LinearRegression()).fit([[0.0], [1.0]], [0, 1])
+
+
+@pytest.mark.parametrize("make", [FedCGSClassifier, FedPFTClassifier])
+def test_clients_without_labels_count_in_the_reference(make):
+    rng = np.random.default_rng(0)
+    sites = {name: rng.normal(i, 1 + i, (60, 3)) for i, name in enumerate("ABC")}
+    y, aligner = np.tile(["x", "y"], 30), FederatedOTAligner(tau=0.5)
+    options = {} if make is FedCGSClassifier else {"random_state": 0}
+    classifier = make(aligner=aligner, wire_dtype="float64", **options)
+    messages = [classifier.client_update(sites[n], y, client=n) for n in "AB"]
+    messages.append(aligner.client_update(sites["C"], client="C"))
+    classifier.server_aggregate(messages)
+    assert classifier.reference_ == aligner.server_aggregate(messages)
+    assert list(classifier.communication_) == ["A", "B", "C"]
+    expected = classifier.client_classifier("C").predict_proba(sites["C"])
+    actual = classifier.predict_proba(sites["C"], client_ids="C")
+    np.testing.assert_allclose(actual, expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("make", [FedCGSClassifier, FedPFTClassifier])
+def test_someone_must_have_labels(make):
+    aligner = FederatedOTAligner()
+    message = aligner.client_update(np.random.default_rng(0).normal(size=(60, 3)), "A")
+    with pytest.raises(ValueError, match="no client sent labels"):
+        make(aligner=aligner).server_aggregate([message])
+    with pytest.raises(TypeError, match="got a ClientStatistics"):
+        make().server_aggregate([message])

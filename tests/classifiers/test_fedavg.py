@@ -743,8 +743,8 @@ def test_steps_say_what_is_missing(rows):
     ("change", "error", "match"),
     [
         (lambda m, n: [], ValueError, "empty"),
-        (lambda m, n: [m, n, n], ValueError, "more than one message.*'B'"),
-        (lambda m, n: [m, n.to_bytes()], TypeError, "HeadWeights.from_bytes"),
+        (lambda m, n: [m, n, n], ValueError, "'B'.*a name of its own"),
+        (lambda m, n: [m, n.to_bytes()], TypeError, "must be HeadWeights.*load_message"),
     ],
 )
 def test_messages_that_cannot_be_averaged(rows, change, error, match):

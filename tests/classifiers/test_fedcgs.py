@@ -16,7 +16,7 @@ from sklearn.model_selection import train_test_split
 from sklearn.pipeline import Pipeline
 
 from skslot import FedCGSClassifier, FederatedOTAligner
-from skslot.alignment import _aligner
+from skslot.alignment import _step_methods
 from skslot.datasets import load_digit_scanners, make_shifted_clients
 from skslot.exchange import ClassStatistics
 from skslot.model_selection import dirichlet_label_shift
@@ -482,14 +482,14 @@ def test_server_with_aligner_refuses_messages_made_without():
 
 def test_memory_of_the_aligner_serves_all_taus(tmp_path, monkeypatch):
     calls = []
-    aggregate = _aligner.aggregate
+    aggregate = _step_methods.aggregate
 
     def counted(*args, **kwargs):
         calls.append(1)
         return aggregate(*args, **kwargs)
 
     counted.__module__, counted.__qualname__ = aggregate.__module__, "counted"
-    monkeypatch.setattr(_aligner, "aggregate", counted)
+    monkeypatch.setattr(_step_methods, "aggregate", counted)
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(60, 3)), np.tile([0, 1], 30)
     ids = np.repeat(["A", "B"], 30)

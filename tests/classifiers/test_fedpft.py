@@ -1,5 +1,7 @@
 """FedPFT: mixtures in closed form or by EM, rows drawn, any estimator, one upload."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import sklearn
@@ -15,7 +17,8 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
 from skslot import FederatedOTAligner, FedPFTClassifier
-from skslot.classifiers._mixtures import draw_rows
+from skslot.classifiers._logistic import CentredLogisticRegression
+from skslot.classifiers._mixtures import TILE_ROWS, draw_rows, single_gaussian
 from skslot.datasets import load_digit_scanners, make_shifted_clients
 from skslot.exchange._packing import pack_triangle, unpack_triangle
 from skslot.model_selection import dirichlet_label_shift
@@ -95,6 +98,21 @@ def test_closed_form_equals_expectation_maximisation(covariance_type, offset):
         atol=1e-6,
     )
     assert message.weights.tolist() == [1.0]
+
+
+@pytest.mark.parametrize("n_rows", [1, 2, TILE_ROWS - 1, TILE_ROWS, 2 * TILE_ROWS + 1])
+@pytest.mark.parametrize("n_features", [1, 2, 7])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_full_covariance_of_any_number_of_rows(n_rows, n_features, dtype):
+    """Also far from zero, and whatever part of the rows is centred at once."""
+    rows = np.random.default_rng(0).normal(1000, 1, size=(n_rows, n_features))
+    rows = rows.astype(dtype)
+    mean, packed = single_gaussian(rows, "full")
+    centred = rows.astype(np.float64) - rows.mean(axis=0, dtype=np.float64)
+    np.testing.assert_allclose(mean, rows.mean(axis=0, dtype=np.float64), rtol=1e-14)
+    np.testing.assert_allclose(
+        unpack_triangle(packed), centred.T @ centred / n_rows, atol=1e-10
+    )
 
 
 @TYPES
@@ -279,7 +297,38 @@ def test_float16_covariance_with_negative_eigenvalues_can_be_drawn_from():
     assert np.isfinite(draw_rows(message, 1e-6, rng)[0]).all()
 
 
+def test_more_rows_than_fit_in_memory_are_refused():
+    """A client may claim any number of rows."""
+    step = FedPFTClassifier().client_update
+    honest, greedy = (step(X, Y, client=client) for client in ("Bern", "Oslo"))
+    greedy = replace(greedy, counts=np.full_like(greedy.counts, 2**31 - 1))
+    with pytest.raises(ValueError, match="Client 'Oslo' says that it has 8589934588"):
+        FedPFTClassifier().server_aggregate([honest, greedy])
+
+
 # ------------------------------------------------------------------- estimators
+
+
+@pytest.mark.parametrize("labels", [Y, Y > 1], ids=["four classes", "two classes"])
+def test_default_estimator_is_logistic_regression(labels):
+    """Both have converged here; the rows being centred changes nothing."""
+    params = {"tol": 1e-10, "max_iter": 10_000}
+    centred = CentredLogisticRegression(**params).fit(X + 1, labels)
+    plain = LogisticRegression(solver="newton-cg", **params).fit(X + 1, labels)
+    np.testing.assert_allclose(centred.coef_, plain.coef_, atol=1e-5)
+    np.testing.assert_allclose(centred.intercept_, plain.intercept_, atol=1e-5)
+
+
+def test_float32_wire_gives_the_same_predictions():
+    """Rows far from zero, where a solver that sees them so stops anywhere."""
+    data, y, ids, train, test = skewed_digits()
+    exact, rounded = (
+        FedPFTClassifier(wire_dtype=dtype, random_state=0)
+        .fit(data[train] + 20, y[train], client_ids=ids[train])
+        .predict(data[test] + 20)
+        for dtype in ("float64", "float32")
+    )
+    assert np.array_equal(exact, rounded)
 
 
 @pytest.mark.parametrize(
@@ -299,7 +348,7 @@ def test_any_classifier_is_trained(estimator):
     classifier.fit(X, Y, client_ids=IDS)
     assert classifier.score(X, Y) > 0.8
     expected = LogisticRegression if estimator is None else type(estimator)
-    assert type(classifier.estimator_) is expected
+    assert isinstance(classifier.estimator_, expected)
     assert classifier.estimator_ is not estimator
 
 

@@ -190,7 +190,7 @@ def test_booleans_are_no_numbers(folder, capsys):
     send("A", [False, True])
     assert run("aggregate A.slot B.slot --site-models models") == 1
     error = capsys.readouterr().err
-    assert "some clients sent labels as numbers, others as booleans" in error
+    assert "labels are booleans in A.slot (False) and numbers in B.slot (0)" in error
     assert not Path("models").exists()
 
 

@@ -192,4 +192,4 @@ def test_one_client_is_an_error_of_one_line(tmp_path, capsys):
 def test_bad_tau_is_refused(features, tau, capsys):
     with pytest.raises(SystemExit):
         main(["report", str(features), "-o", "page.html", f"--tau={tau}"])
-    assert "neither a number from 0 to 1 nor auto" in capsys.readouterr().err
+    assert "is not a number from 0 to 1 or auto" in capsys.readouterr().err

@@ -235,12 +235,14 @@ def test_clients_may_be_domains(site):
 
 
 @pytest.mark.parametrize("spelling", ["train", "Train", " TRAIN "])
-def test_of_a_split_the_training_rows_are_summarized(site, spelling):
+def test_of_a_split_the_training_rows_are_summarized(site, spelling, capsys):
     split = np.where(CLIENTS == "D", "train", "test").astype("U8")
     split[np.flatnonzero(CLIENTS == "D")[::2]] = spelling
     np.savez("split.npz", X=X, split=split)
     assert run("summarize split.npz --client D -o D.slot --dtype float64") == 0
     assert load_message("D.slot") == message_of("D", labels=False)
+    n_others = (CLIENTS != "D").sum()
+    assert f"left out: {n_others} rows that are not" in capsys.readouterr().out
     assert run("summarize split.npz --client D --ignore split -o all.slot") == 0
     assert load_message("all.slot").n_samples == len(X)
 
@@ -365,12 +367,12 @@ WRONG = {
     "text in table": (
         write("bad.csv", b"a,name\n1,Eve\n"),
         "bad.csv",
-        "could not convert string 'Eve'.*--ignore",
+        "line 2, column 'name': 'Eve' is no number.*--ignore",
     ),
     "gap in table": (
         write("bad.csv", b"a,b\n1,2\n,3\n"),
         "bad.csv",
-        "could not convert string ''.*filled in",
+        "line 3, column 'a': '' is no number.*filled in",
     ),
     "decimal commas": (
         write("bad.csv", b"a,b\n1,2\n\n1,5,2,5\n"),
@@ -502,15 +504,22 @@ def test_site_without_labels_gets_a_model_too(server, capsys):
     message_of("D", labels=False).save("D.slot")
     assert run("aggregate *.slot --site-models models --dtype float64") == 0
     assert "clients without labels: D\n" in capsys.readouterr().out
-    labelled = [load_message(f"{name}.slot") for name in "ABC"]
+    messages = [load_message(f"{name}.slot") for name in SITES]
     classifier = FedCGSClassifier(aligner=FederatedOTAligner())
-    classifier.server_aggregate(labelled).add_client(X[CLIENTS == "D"], "D")
-    model = LinearModel.load("models/D.model.slot")
-    expected = classifier.client_classifier("D")
-    np.testing.assert_allclose(model.coef, expected.coef_, rtol=1e-4)
+    expected = classifier.server_aggregate(messages).client_classifier("D")
+    assert np.array_equal(LinearModel.load("models/D.model.slot").coef, expected.coef_)
     assert sorted(path.name for path in Path("models").iterdir()) == [
         f"{name}.model.slot" for name in SITES
     ]
+
+
+def test_reference_is_the_same_with_and_without_a_model(server):
+    message_of("D", labels=False).save("D.slot")
+    assert run("aggregate ?.slot -o alone.slot") == 0
+    assert run("aggregate ?.slot -o beside.slot --model global.slot") == 0
+    alone = AlignmentReference.load("alone.slot")
+    assert alone == AlignmentReference.load("beside.slot")
+    assert np.array_equal(AlignedModel.load("global.slot").mean, alone.mean)
 
 
 def test_server_writes_one_model_for_all(server, capsys):
@@ -670,7 +679,10 @@ def test_float32_stays_float32(reference):
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ("features.npz --reference A.slot -o o.npz", "A.slot.*'alignment reference'"),
+        (
+            "features.npz --reference A.slot -o o.npz",
+            "A.slot: .* not a reference, which skslot aggregate -o",
+        ),
         ("features.npz --reference reference.slot -o o.csv", "must end in .npz"),
         ("narrow.npy --reference reference.slot -o o.npz", "2 features.* is for 6"),
         (
@@ -686,10 +698,6 @@ def test_float32_stays_float32(reference):
             "-o o.npz",
             "reference.slot: this is of the kind 'alignment reference'",
         ),
-        (
-            "features.npz --reference reference.slot --tau auto -o o.npz",
-            "the reference says no tau",
-        ),
     ],
 )
 def test_wrong_arguments_of_align(reference, options, expected, capsys):
@@ -700,6 +708,50 @@ def test_wrong_arguments_of_align(reference, options, expected, capsys):
 
 
 # -------------------------------------------------------------------- predict
+
+
+def test_labels_of_several_kinds_are_refused_at_the_server(server, capsys):
+    rows = CLIENTS == "A"
+    np.savez("A.npz", X=X[rows], y=np.unique(Y[rows], return_inverse=True)[1])
+    command = "summarize A.npz --client A --labels --min-samples 1 -o A.slot --force"
+    assert run(command) == 0
+    capsys.readouterr()
+    error = error_of("aggregate *.slot -o r.slot", capsys)
+    assert "numbers in A.slot (0) and text in B.slot ('cat'); write them" in error
+
+
+@pytest.mark.parametrize("labels", [["0", "1"], ["0.0", "1.0"]])
+def test_whole_numbers_are_the_same_labels_however_written(site, labels):
+    write_table("A.csv", diagnosis=np.resize(labels, (CLIENTS == "A").sum()))
+    assert run("summarize A.csv --client A --labels diagnosis -o A.slot") == 0
+    assert load_message("A.slot").classes == [0, 1]
+
+
+def test_similar_labels_of_one_site_are_noticed(site, capsys):
+    labels = np.resize(["mild", "Mild"], (CLIENTS == "A").sum())
+    write_table("A.csv", diagnosis=labels)
+    assert run("summarize A.csv --client A --labels diagnosis -o A.slot") == 0
+    assert "'Mild' (client A) and 'mild' (client A) are" in capsys.readouterr().err
+
+
+def test_lines_without_a_word_are_no_rows(site, capsys):
+    write_table("A.csv")
+    Path("blank.csv").write_text(Path("A.csv").read_text() + "\n\n")
+    for name in ("A", "blank"):
+        command = f"summarize {name}.csv --client A --labels diagnosis --min-samples 1"
+        assert run(f"{command} -o {name}.slot") == 0
+    assert capsys.readouterr().err == ""
+    assert load_message("blank.slot") == load_message("A.slot")
+
+
+def test_reordered_columns_at_the_server(site, capsys):
+    for client, columns in [("A", NAMES), ("B", NAMES[::-1])]:
+        write_table(f"{client}.csv", client, columns)
+        command = f"summarize {client}.csv --labels diagnosis --client {client}"
+        assert run(f"{command} --min-samples 1 -o {client}.slot") == 0
+    capsys.readouterr()
+    error = error_of("aggregate A.slot B.slot -o r.slot", capsys)
+    assert "B.slot and A.slot: their tables have different columns" in error
 
 
 def test_reordered_columns_are_refused(server, capsys):
@@ -770,6 +822,17 @@ def test_new_rows_are_moved_by_the_map_of_what_was_sent(global_model):
         assert run(f"{command} -o {name}.csv") == 0
     few, many = read_predictions("few.csv"), read_predictions("many.csv")
     np.testing.assert_allclose(few[1], many[1][:3], atol=1e-12)
+
+
+def test_rows_that_the_statistics_do_not_describe_are_noticed(global_model, capsys):
+    np.savez("same.npz", X=X[CLIENTS == "B"])
+    np.savez("other.npz", X=5 * X[CLIENTS == "B"])
+    for name in ("same", "other"):
+        command = f"predict {name}.npz --model global.slot --statistics B.slot"
+        assert run(f"{command} -o {name}.csv") == 0
+        printed = capsys.readouterr()
+        assert f"client B: {(CLIENTS == 'B').sum()} rows\n" in printed.out
+        assert ("times as much" in printed.err) == (name == "other")
 
 
 def test_site_that_sent_nothing_uses_the_model_of_all(global_model):
