@@ -165,7 +165,7 @@ def load_weights(net, weights):
     if missing:
         raise ValueError(f"the weights do not fit the head: see {missing}.")
     for name, tensor in state.items():
-        values = torch.as_tensor(np.asarray(weights[name]).reshape(tensor.shape))
+        values = torch.as_tensor(np.array(weights[name]).reshape(tensor.shape))
         state[name] = values.to(tensor)
     net.module_.load_state_dict(state)
 

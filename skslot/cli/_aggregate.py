@@ -85,6 +85,9 @@ def _aggregate(arguments):
     _refuse_outputs(arguments, targets.values(), paths)
     messages = load_messages(paths, on_error="skip", progress=_progress())
     senders = read_senders(messages, arguments.skip_refused)
+    # whatever files are called, clients come in the same order as in fit
+    senders = dict(sorted(senders.items(), key=lambda item: str(item[1].client)))
+    messages.paths = list(senders)
     with plain_warnings():
         warn_of_spellings(labels_of(senders.values()))
         reference, classifier = _fit(messages, senders, arguments)

@@ -131,10 +131,26 @@ def check_labels(classes):
         raise MessageError(f"classes must be a list of labels, got {short(classes)}.")
     for label in classes:
         check_name("label", label)
-    if None in classes or len({isinstance(label, str) for label in classes}) > 1:
-        raise MessageError(f"labels must be all text or all numbers: {short(classes)}.")
+    kinds = {(isinstance(c, str), isinstance(c, bool)) for c in classes}
+    if None in classes or len(kinds) > 1:
+        raise MessageError(
+            f"labels must be all text, all numbers or all booleans: {short(classes)}."
+        )
+    for label in classes:
+        _check_comes_back(label)
     if len(set(classes)) < len(classes):
         raise MessageError(f"classes must name each label once: {short(classes)}.")
+
+
+def _check_comes_back(label):
+    """Refuse labels that an array of NumPy would change."""
+    if isinstance(label, str) and label.endswith("\0"):
+        raise MessageError(f"label {short(label)} ends in a zero character.")
+    if isinstance(label, int) and abs(label) > MAX_COUNT:
+        raise MessageError(
+            f"label {label} is too large to be told from its neighbours among decimal "
+            "numbers; send it as text."
+        )
 
 
 def check_variances(name, array, tolerance=0.0):

@@ -7,6 +7,7 @@ from scipy.special import softmax
 
 from ._base import Message
 from ._checks import check_number, check_weights
+from ._features import check_pair
 from ._fields import array, encoder_field, fact, message_type
 from ._messages import AlignmentReference, check_reference
 
@@ -200,6 +201,13 @@ class AlignedModel(Message):
         model : AlignedModel
             The message.
         """
+        if head.client is not None:
+            raise ValueError(
+                f"head is for client {head.client!r}, whose alignment it includes."
+            )
+        check_pair(reference, replace(head, encoder=head.encoder or reference.encoder))
+        if reference.tau not in (None, tau):
+            raise ValueError(f"tau is {tau}, but the reference says {reference.tau}.")
         return cls(
             head.classes,
             head.coef,

@@ -70,6 +70,8 @@ def encode(kind, arrays, facts, dtype):
 def decode(data):
     """Arrays as they were sent, and the header of a message."""
     tensors, header = _read(data)
+    for tensor in tensors.values():  # what was checked stays as it is
+        tensor.flags.writeable = False
     scales = header["scales"]
     arrays = {
         name: WireArray(tensors[name], scales.get(name, 0))
@@ -85,21 +87,26 @@ def to_wire(array, dtype):
         raise MessageError(f"arrays of dtype {array.dtype} cannot be sent.")
     if array.dtype.kind != "f":
         return WireArray(np.asarray(array, order="C"))
-    exponent = _exponent(array, dtype)
+    exponent = _exponent(largest(array), dtype)
     if exponent:
         array = np.ldexp(array, -exponent)
     return WireArray(array.astype(dtype, order="C", copy=False), exponent)
 
 
 def came_by(array, dtype):
-    """Whether sending an array in this precision would change nothing in it."""
-    exponent = _exponent(array, dtype)
+    """Whether an array may have been sent in this precision."""
+    size = largest(array)
+    # the largest number may have been rounded up to a power of two
+    exponents = {_exponent(s, dtype) for s in (size, np.nextafter(size, 0.0))}
+    return any(_fits(array, exponent, dtype) for exponent in exponents)
+
+
+def _fits(array, exponent, dtype):
+    """Whether a scaled array stays as it is in this precision."""
     # piece by piece: reading a message must not take many times its memory
-    for start in range(0, len(array), PIECE):
-        piece = np.ldexp(array[start : start + PIECE], -exponent)
-        if not np.array_equal(piece.astype(dtype), piece):
-            return False
-    return True
+    pieces = (array[start : start + PIECE] for start in range(0, len(array), PIECE))
+    scaled = (np.ldexp(piece, -exponent) for piece in pieces)
+    return all(np.array_equal(piece.astype(dtype), piece) for piece in scaled)
 
 
 def largest(array):
@@ -177,12 +184,11 @@ def _check_dtypes(tensors, dtype):
             raise MessageError(f"{short(name)} has the dtype {tensor.dtype}.")
 
 
-def _exponent(array, dtype):
+def _exponent(size, dtype):
     """Power of two that brings the largest value into the range of the dtype."""
-    if dtype == "float64" or not array.size:
+    if dtype == "float64":
         return 0
     least = {"float32": 2.0**-60, "float16": 2.0**-10}[dtype]
-    size = largest(array)
     if least <= size <= float(np.finfo(dtype).max) or not size:
         return 0
     return int(np.frexp(size)[1]) - 14

@@ -220,6 +220,7 @@ class LocalFederation:
         # Flower and Ray put some processes into groups of their own
         kill_marked(self._mark, patience)
         if self._watcher is not None:
+            self._watcher.kill()
             self._watcher.communicate()
             self._watcher = None
 

@@ -4,6 +4,7 @@ Run as a script with a mark, it waits for the end of its input, and then ends th
 """
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -67,5 +68,8 @@ def _send(kill, pid, number):
 
 
 if __name__ == "__main__":
-    sys.stdin.read()
+    # a process that the other one has forked may hold the pipe open after its end
+    parent, is_open = os.getppid(), True
+    while is_open and os.getppid() == parent:
+        is_open = not select.select([sys.stdin], [], [], 0.5)[0]
     kill_marked(sys.argv[1])

@@ -13,6 +13,7 @@ from sklearn.pipeline import Pipeline
 from ..alignment import FederatedOTAligner
 from ..classifiers import FedAvgClassifier, FedCGSClassifier, FedPFTClassifier
 from ..exchange import (
+    AlignedModel,
     AlignmentReference,
     ClassMixtures,
     ClassStatistics,
@@ -48,6 +49,14 @@ class Result:
     reference: AlignmentReference | None = None
     model: LinearModel | None = None
     maps: dict = field(default_factory=dict)
+
+    @property
+    def for_all(self):
+        """The model for all sites; with a reference, they align by themselves."""
+        if self.model is None or self.reference is None:
+            return self.model
+        tau = next(iter(self.maps.values())).tau
+        return AlignedModel.of(self.model, self.reference, tau)
 
     def for_client(self, client):
         """Message to one client; a model has the alignment of the client folded in."""

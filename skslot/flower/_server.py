@@ -144,8 +144,7 @@ def run_exchanges(estimator, exchanges, dtype):
 
 def write_result(result, folder, dtype):
     """Files with what the run has learned."""
-    for name in ("reference", "model"):
-        message = getattr(result, name)
+    for name, message in [("reference", result.reference), ("model", result.for_all)]:
         if message is not None:
             message.save(folder / f"{name}.slot", dtype)
 

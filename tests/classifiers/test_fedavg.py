@@ -744,7 +744,11 @@ def test_steps_say_what_is_missing(rows):
     [
         (lambda m, n: [], ValueError, "empty"),
         (lambda m, n: [m, n, n], ValueError, "'B'.*a name of its own"),
-        (lambda m, n: [m, n.to_bytes()], TypeError, "must be HeadWeights.*load_message"),
+        (
+            lambda m, n: [m, n.to_bytes()],
+            TypeError,
+            "HeadWeights.*load_message",
+        ),
     ],
 )
 def test_messages_that_cannot_be_averaged(rows, change, error, match):

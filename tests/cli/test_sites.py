@@ -522,6 +522,17 @@ def test_reference_is_the_same_with_and_without_a_model(server):
     assert np.array_equal(AlignedModel.load("global.slot").mean, alone.mean)
 
 
+def test_names_of_files_do_not_matter(server):
+    rows = {name: CLIENTS == name for name in SITES}
+    classifier = FedPFTClassifier(aligner=FederatedOTAligner(), wire_dtype="float64")
+    for name, file in zip(SITES, "dcba", strict=True):
+        message = classifier.client_update(X[rows[name]], Y[rows[name]], client=name)
+        message.save(f"{file}.slot", "float64", min_samples=1)
+    assert run("aggregate a.slot b.slot c.slot d.slot --model one.slot") == 0
+    assert run("aggregate d.slot c.slot b.slot a.slot --model two.slot") == 0
+    assert load_message("one.slot") == load_message("two.slot")
+
+
 def test_server_writes_one_model_for_all(server, capsys):
     command = "aggregate A.slot B.slot C.slot D.slot --model global.slot"
     assert run(f"{command} --tau 0.7 --dtype float64") == 0

@@ -9,6 +9,7 @@ import pytest
 
 from skslot import FedCGSClassifier, FederatedOTAligner
 from skslot.exchange import (
+    AlignedModel,
     ClassStatistics,
     ClientStatistics,
     MessageError,
@@ -54,9 +55,9 @@ WRONG = [
     ("alignment reference", {"tau": 1.5}, "tau must be a number from 0 to 1"),
     ("class statistics", {"classes": ["a"]}, "1 classes have 2 counts"),
     ("class statistics", {"classes": ["a", "a"]}, "name each label once"),
-    ("class statistics", {"classes": [1, True]}, "name each label once"),
-    ("class statistics", {"classes": ["a", 1]}, "all text or all numbers"),
-    ("class statistics", {"classes": [None, 1]}, "all text or all numbers"),
+    ("class statistics", {"classes": [1, True]}, "all numbers or all booleans"),
+    ("class statistics", {"classes": ["a", 1]}, "all text, all numbers"),
+    ("class statistics", {"classes": [None, 1]}, "all text, all numbers"),
     ("class statistics", {"classes": "ab"}, "classes must be a list"),
     ("class statistics", {"classes": []}, "classes must be a list"),
     ("class statistics", {"counts": np.array([-1, 5])}, "counts must be at least 0"),
@@ -246,3 +247,56 @@ def test_definiteness_is_that_of_the_eigenvalues(order, dtype):
         packed = pack_triangle((basis * values) @ basis.T).astype(dtype)
         assert is_semidefinite(packed, 0.05) == (least > 0)
         assert is_semidefinite(packed, 0.15)
+
+
+@pytest.mark.parametrize("largest", [2.0**-10, 2.0**-20, 2.0**-30, 2.0**20, 2.0**40])
+@pytest.mark.parametrize("later", WIRE_DTYPES)
+def test_rounding_up_to_a_power_of_two_refuses_nobody(largest, later):
+    """Then the scale that the wire used is not the one of the numbers received."""
+    rows = np.random.default_rng(0).standard_normal((20, 64))
+    covariance = rows.T @ rows
+    covariance *= largest * (1 - 2.0**-13) / np.abs(covariance).max()
+    message = ClientStatistics.from_covariance(20, np.ones(64), covariance, 0.1, "A")
+    received = load_message(message.to_bytes("float16"))
+    assert load_message(received.to_bytes(later)).client == "A"
+
+
+@pytest.mark.parametrize(
+    ("classes", "match"),
+    [
+        (["x", "x\0"], "ends in a zero character"),
+        ([2**53 + 1, 3], "send it as text"),
+        ([True, 2], "all numbers or all booleans"),
+    ],
+)
+def test_labels_that_an_array_would_change_are_refused(messages, classes, match):
+    message = replace(messages["class statistics"], classes=classes)
+    with pytest.raises(MessageError, match=match):
+        message.to_bytes()
+
+
+@pytest.mark.parametrize("dtype", WIRE_DTYPES)
+def test_what_was_received_cannot_be_changed(messages, dtype):
+    received = load_message(messages["client statistics"].to_bytes(dtype))
+    before = received.mean.copy()
+    try:
+        received.mean[0] = 99.0
+    except ValueError:
+        assert dtype == "float64"  # others give a copy
+    assert np.array_equal(received.mean, before)
+
+
+@pytest.mark.parametrize(
+    ("changes", "tau", "match"),
+    [
+        ({"client": "A"}, 0.4, "head is for client 'A'"),
+        ({"encoder": "other"}, 0.4, "encoder 'other'"),
+        ({}, 0.5, "the reference says 0.4"),
+    ],
+)
+def test_parts_of_a_model_must_fit(messages, changes, tau, match):
+    reference = messages["alignment reference"].with_encoder("one")
+    head = replace(messages["linear model"], client=None, encoder="one")
+    assert AlignedModel.of(head, reference, 0.4).reference == reference
+    with pytest.raises(ValueError, match=match):
+        AlignedModel.of(replace(head, **changes), reference, tau)

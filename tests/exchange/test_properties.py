@@ -26,9 +26,10 @@ from skslot.exchange._wire import WIRE_DTYPES
 WHOLE = st.integers(-(2**63) + 1, 2**63 - 1)
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 NAMES = st.none() | st.text() | WHOLE | FINITE | st.booleans()
+TEXT = st.text().filter(lambda text: not text.endswith("\0"))
 LABELS = st.one_of(
     st.lists(kind, min_size=1, max_size=4, unique=True)
-    for kind in (st.text(), WHOLE, FINITE, st.booleans())
+    for kind in (TEXT, st.integers(-(2**53), 2**53), FINITE, st.booleans())
 )
 ENCODERS = st.none() | st.text(max_size=20)
 COUNTS = st.integers(1, 2**31 - 1)
@@ -94,9 +95,8 @@ def linear(draw, rng, m, scale, classes, counts, covariance):
 
 def aligned(draw, rng, m, scale, classes, counts, covariance):
     parts = (rng, m, scale, classes, counts, covariance)
-    return AlignedModel.of(
-        linear(draw, *parts), reference(draw, *parts), draw(st.floats(0, 1))
-    )
+    aligned_to = replace(reference(draw, *parts), tau=draw(st.floats(0, 1)))
+    return AlignedModel.of(linear(draw, *parts), aligned_to, aligned_to.tau)
 
 
 def summary(draw, rng, m, scale, classes, counts, covariance):
