@@ -155,6 +155,7 @@ def _refuse_outputs(arguments, targets, inputs):
         refuse_overwrite(folder)
     for path in outputs:
         refuse_overwrite(path, arguments.force, inputs)
+    outputs += [] if folder is None else [folder]
     places = [path.resolve() for path in outputs]
     for path, place in zip(outputs, places, strict=True):
         if places.count(place) > 1:

@@ -21,7 +21,8 @@ def add_commands(commands):
         help="run an experiment of the paper",
         description="Run an experiment of the paper and print its table: accuracy per "
         "client, macro mean, standard deviation over clients, gain of the alignment; "
-        "pca writes two figures. Without --features it runs on embedded data.",
+        "pca writes two figures. Without --features it runs on embedded data. FedAvg "
+        'needs pip install "skslot[torch]".',
         epilog="example: skslot bench main --features features.npz --runs 5",
     )
     bench.add_argument(

@@ -91,7 +91,7 @@ def _load_model(arguments):
     if isinstance(model, LinearModel) and arguments.statistics is not None:
         raise ValueError(f"{path} includes the alignment: leave --statistics out.")
     owner = getattr(model, "client", None)
-    if None not in (owner, arguments.client) and owner != arguments.client:
+    if None not in (owner, arguments.client) and str(owner) != arguments.client:
         raise ValueError(
             f"{path} is for client {owner!r}, not for {arguments.client!r}: it "
             "includes the alignment of that client."

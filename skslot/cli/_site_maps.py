@@ -31,7 +31,7 @@ def sent_statistics(arguments):
     if arguments.statistics is None:
         return None
     sent = load_client_message(arguments.statistics)
-    if arguments.client not in (None, sent.client):
+    if arguments.client not in (None, str(sent.client)):
         raise ValueError(
             f"{arguments.statistics} is from client {sent.client!r}, not from "
             f"{arguments.client!r}."

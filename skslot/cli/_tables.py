@@ -10,6 +10,8 @@ import numpy as np
 from .._numpy_files import load_numpy
 from ._options import plain_name
 
+# Arrays that may have as many values as there are rows, and are not about these.
+ABOUT_ALL_ROWS = ("columns", "domains", "fingerprint")
 # Columns of a table that are never features.
 NEVER_FEATURES = ("client", "path", "split")
 
@@ -50,7 +52,7 @@ class FeatureTable:
         """The rows of one client; all of them if the file does not say whose."""
         if self.clients is None:
             return self
-        rows = self.clients == client
+        rows = self.clients == str(client)
         if not rows.any():
             known = ", ".join(np.unique(self.clients)[:10])
             raise ValueError(
@@ -75,8 +77,9 @@ class FeatureTable:
 
     def per_row(self):
         """Those of the others that have one value for each row."""
-        n_rows = len(self.X)
-        return {n: a for n, a in self.others.items() if a.shape == (n_rows,)}
+        shape = (len(self.X),)
+        beside = {n: a for n, a in self.others.items() if n not in ABOUT_ALL_ROWS}
+        return {name: array for name, array in beside.items() if array.shape == shape}
 
 
 def read_features(path, labels=None, labels_file=None, ignore=(), encoder=None):

@@ -89,7 +89,7 @@ def _summary(data, distances, path):
     if chosen == 0:
         return f"{text} The search found that these clients are best left as they are."
     return (
-        f"{text} On folds some of which hold out whole cells, the mean accuracy of a "
+        f"{text} On rows that were held out, the mean accuracy of a "
         f"FedCGS classifier goes from {path.mean[0]:.1%} without alignment to "
         f"{path.mean[chosen]:.1%}, that of the worst client from {path.worst[0]:.1%} "
         f"to {path.worst[chosen]:.1%}."

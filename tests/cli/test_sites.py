@@ -614,6 +614,7 @@ def test_different_encoders_name_both_files(server, capsys):
         ("A.slot --site-models nowhere/models", "does not exist"),
         ("A.slot --site-models B.slot", "exists already"),
         ("A.slot -o r.slot --model ./r.slot", "r.slot cannot be two outputs"),
+        ("A.slot -o new --site-models new", "new cannot be two outputs"),
     ],
 )
 def test_wrong_arguments_of_the_server(server, options, expected, capsys):
@@ -791,6 +792,28 @@ def test_predictions_stand_beside_what_identifies_the_rows(server):
     assert list(frame)[4:] == [f"probability_{label}" for label in np.unique(Y)]
     assert np.array_equal(frame["row"], np.flatnonzero(CLIENTS == "B") + 1)
     assert set(frame["path"]) == {"pB"}
+
+
+def test_names_of_columns_are_not_about_rows(server):
+    """Although there may be as many."""
+    assert run("aggregate *.slot --model global.slot --dtype float64") == 0
+    np.savez("six.npz", X=X[:6], columns=np.array(NAMES))
+    command = "predict six.npz --model global.slot --statistics A.slot -o six.csv"
+    assert run(command) == 0
+    assert "columns" not in pd.read_csv("six.csv")
+
+
+def test_client_that_is_a_number(site):
+    rows = CLIENTS == "A"
+    classifier = FedCGSClassifier(aligner=FederatedOTAligner())
+    message = classifier.client_update(X[rows], Y[rows], client=3)
+    message.save("3.slot", min_samples=1)
+    assert run("aggregate 3.slot --model global.slot --site-models .") == 0
+    np.savez("all.npz", X=X[rows], client=np.full(rows.sum(), 3))
+    command = "predict all.npz --client 3 -o {}.csv --model {}"
+    assert run(command.format("a", "global.slot --statistics 3.slot")) == 0
+    assert run(command.format("b", "3.model.slot")) == 0
+    assert np.array_equal(read_predictions("a.csv")[0], read_predictions("b.csv")[0])
 
 
 def test_model_of_another_client_is_refused(server, capsys):
