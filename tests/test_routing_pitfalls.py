@@ -59,12 +59,6 @@ MODELS = pytest.mark.parametrize(
 )
 
 
-@pytest.fixture
-def routing():
-    with sklearn.config_context(enable_metadata_routing=True):
-        yield
-
-
 def scores_by_hand(model, tau, values):
     scores = np.empty((len(values), 2))
     with sklearn.config_context(enable_metadata_routing=True):

@@ -6,20 +6,17 @@ from functools import reduce
 import numpy as np
 import pandas as pd
 import pytest
-import sklearn
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load
 from sklearn.covariance import oas
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
-from sklearn.model_selection import train_test_split
 from sklearn.pipeline import Pipeline
 
 from skslot import FedCGSClassifier, FederatedOTAligner
 from skslot.alignment import _step_methods
-from skslot.datasets import load_digit_scanners, make_shifted_clients
+from skslot.datasets import make_shifted_clients
 from skslot.exchange import ClassStatistics
-from skslot.model_selection import dirichlet_label_shift
 
 COVARIANCES = pytest.mark.parametrize("covariance", ["total", "within"])
 
@@ -29,28 +26,10 @@ shifted = make_shifted_clients(
 X, Y, IDS = shifted.data, shifted.target, shifted.client_ids
 
 
-def skewed_digits():
-    """Digits at four scanners: skewed training rows, test rows that are not."""
-    data = load_digit_scanners()
-    train, test = train_test_split(
-        np.arange(len(data.target)), test_size=0.4, random_state=0
-    )
-    kept = dirichlet_label_shift(
-        data.target[train], data.client_ids[train], 0.3, min_samples=30, random_state=0
-    )
-    return data.data, data.target, data.client_ids, train[kept], test
-
-
 def two_step(classifier, aligner=None):
     """Aligner and classifier in a Pipeline, with an exchange for each."""
     aligner = FederatedOTAligner() if aligner is None else aligner
     return Pipeline([("align", aligner), ("classify", classifier)])
-
-
-@pytest.fixture
-def routing():
-    with sklearn.config_context(enable_metadata_routing=True):
-        yield
 
 
 def assert_same_model(first, second, tolerance):
@@ -314,9 +293,9 @@ def test_float32_features_far_from_the_origin(covariance, offset):
 @pytest.mark.usefixtures("routing")
 @COVARIANCES
 @pytest.mark.parametrize("ridge", ["auto", 0.1])
-def test_one_upload_equals_the_pipeline(covariance, ridge):
+def test_one_upload_equals_the_pipeline(covariance, ridge, skewed_digits):
     """To 1e-8 in probabilities and, relative to the largest, in scores."""
-    X, y, ids, train, test = skewed_digits()
+    X, y, ids, train, test = skewed_digits
     plain = FedCGSClassifier(covariance, ridge=ridge)
     one = FedCGSClassifier(covariance, ridge=ridge, aligner=FederatedOTAligner())
     one.fit(X[train], y[train], client_ids=ids[train])
@@ -405,8 +384,8 @@ def test_classifier_of_a_client_takes_the_features_by_name(column):
 
 @COVARIANCES
 @pytest.mark.parametrize("aligner", [None, FederatedOTAligner()], ids=["", "aligned"])
-def test_float32_wire_gives_the_same_predictions(covariance, aligner):
-    X, y, ids, train, test = skewed_digits()
+def test_float32_wire_gives_the_same_predictions(covariance, aligner, skewed_digits):
+    X, y, ids, train, test = skewed_digits
     predicted = [
         FedCGSClassifier(covariance, aligner=aligner, wire_dtype=dtype)
         .fit(X[train], y[train], client_ids=ids[train])
@@ -418,9 +397,9 @@ def test_float32_wire_gives_the_same_predictions(covariance, aligner):
 
 @COVARIANCES
 @pytest.mark.parametrize("aligner", [None, FederatedOTAligner()], ids=["", "aligned"])
-def test_float16_wire_costs_hardly_any_accuracy(covariance, aligner):
+def test_float16_wire_costs_hardly_any_accuracy(covariance, aligner, skewed_digits):
     """At most 0.5 points on 719 test rows, which is three rows."""
-    X, y, ids, train, test = skewed_digits()
+    X, y, ids, train, test = skewed_digits
     exact, rounded = (
         FedCGSClassifier(covariance, aligner=aligner, wire_dtype=dtype)
         .fit(X[train], y[train], client_ids=ids[train])

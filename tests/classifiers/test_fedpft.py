@@ -4,14 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import sklearn
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.mixture import GaussianMixture
-from sklearn.model_selection import train_test_split
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
@@ -19,9 +17,8 @@ from sklearn.svm import SVC
 from skslot import FederatedOTAligner, FedPFTClassifier
 from skslot.classifiers._logistic import CentredLogisticRegression
 from skslot.classifiers._mixtures import TILE_ROWS, draw_rows, single_gaussian
-from skslot.datasets import load_digit_scanners, make_shifted_clients
+from skslot.datasets import make_shifted_clients
 from skslot.exchange._packing import pack_triangle, unpack_triangle
-from skslot.model_selection import dirichlet_label_shift
 
 TYPES = pytest.mark.parametrize("covariance_type", ["spherical", "diag", "full"])
 
@@ -51,18 +48,6 @@ def drawn(X, y, client_ids=None, **params):
     classifier = FedPFTClassifier(estimator=Recorder(), **params)
     recorder = classifier.fit(X, y, client_ids=client_ids).estimator_
     return recorder.X_, recorder.y_
-
-
-def skewed_digits():
-    """Digits at four scanners: skewed training rows, test rows that are not."""
-    data = load_digit_scanners()
-    train, test = train_test_split(
-        np.arange(len(data.target)), test_size=0.4, random_state=0
-    )
-    kept = dirichlet_label_shift(
-        data.target[train], data.client_ids[train], 0.3, min_samples=30, random_state=0
-    )
-    return data.data, data.target, data.client_ids, train[kept], test
 
 
 def flatten(covariances, covariance_type):
@@ -319,9 +304,9 @@ def test_default_estimator_is_logistic_regression(labels):
     np.testing.assert_allclose(centred.intercept_, plain.intercept_, atol=1e-5)
 
 
-def test_float32_wire_gives_the_same_predictions():
+def test_float32_wire_gives_the_same_predictions(skewed_digits):
     """Rows far from zero, where a solver that sees them so stops anywhere."""
-    data, y, ids, train, test = skewed_digits()
+    data, y, ids, train, test = skewed_digits
     exact, rounded = (
         FedPFTClassifier(wire_dtype=dtype, random_state=0)
         .fit(data[train] + 20, y[train], client_ids=ids[train])
@@ -409,9 +394,9 @@ def test_expectation_maximisation_by_hand_equals_fit(n_jobs):
 # ------------------------------------------------------------------- one upload
 
 
-def one_and_two_uploads(covariance_type, estimator=None):
+def one_and_two_uploads(skewed_digits, covariance_type, estimator=None):
     """The classifier with its own aligner and the Pipeline, and the test rows."""
-    X, y, ids, train, test = skewed_digits()
+    X, y, ids, train, test = skewed_digits
     params = {
         "covariance_type": covariance_type,
         "estimator": estimator,
@@ -427,17 +412,11 @@ def one_and_two_uploads(covariance_type, estimator=None):
     return one, two, {"X": X[test], "client_ids": ids[test]}, y[test]
 
 
-@pytest.fixture
-def routing():
-    with sklearn.config_context(enable_metadata_routing=True):
-        yield
-
-
 @pytest.mark.usefixtures("routing")
-def test_one_upload_equals_the_pipeline_with_full_covariances():
+def test_one_upload_equals_the_pipeline_with_full_covariances(skewed_digits):
     """To 1e-8, with an estimator that has a closed form."""
     estimator = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=0.1)
-    one, two, rows, _ = one_and_two_uploads("full", estimator)
+    one, two, rows, _ = one_and_two_uploads(skewed_digits, "full", estimator)
     np.testing.assert_allclose(
         one.predict_proba(**rows), two.predict_proba(**rows), atol=1e-8
     )
@@ -445,9 +424,9 @@ def test_one_upload_equals_the_pipeline_with_full_covariances():
 
 @pytest.mark.usefixtures("routing")
 @pytest.mark.parametrize("covariance_type", ["spherical", "diag"])
-def test_one_upload_is_close_to_the_pipeline_otherwise(covariance_type):
+def test_one_upload_is_close_to_the_pipeline_otherwise(covariance_type, skewed_digits):
     """Within 3 points: these covariances do not stay so under a map."""
-    one, two, rows, y = one_and_two_uploads(covariance_type)
+    one, two, rows, y = one_and_two_uploads(skewed_digits, covariance_type)
     difference = one.score(**rows, y=y) - two.score(**rows, y=y)
     assert abs(difference) < 0.03
 
@@ -481,9 +460,9 @@ def test_variances_grow_by_what_happens_within_classes():
 
 @TYPES
 @pytest.mark.parametrize("aligner", [None, FederatedOTAligner()], ids=["", "aligned"])
-def test_float16_wire_costs_hardly_any_accuracy(covariance_type, aligner):
+def test_float16_wire_costs_little_accuracy(covariance_type, aligner, skewed_digits):
     """At most 0.6 points on 719 test rows, which is four rows."""
-    X, y, ids, train, test = skewed_digits()
+    X, y, ids, train, test = skewed_digits
     exact, rounded = (
         FedPFTClassifier(
             covariance_type=covariance_type,
