@@ -172,6 +172,11 @@ def order_clients(clients):
         return clients
 
 
+def client_order(client):
+    """Key that sorts clients as ``fit`` does, numbers before text if there are both."""
+    return isinstance(client, str), client
+
+
 def clients_array(clients):
     """Ids as an array that prints well and holds them unchanged."""
     kinds = {type(client) for client in clients}

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from joblib import Parallel, delayed
-from sklearn.utils import check_consistent_length, column_or_1d
+from sklearn.utils import assert_all_finite, check_consistent_length, column_or_1d
 from sklearn.utils.validation import check_is_fitted
 
 from .._clients import REMEDY, ClientGroups, clients_array
@@ -226,5 +226,6 @@ class FittedAlignmentMixin:
 def check_labels(y, X):
     """Labels as a vector, one per row of X."""
     y = column_or_1d(y)
+    assert_all_finite(y, input_name="y")
     check_consistent_length(X, y)
     return y

@@ -106,7 +106,7 @@ def degeneracy_notes(statistics, shrinkage):
         s.client
         for s in statistics
         if not s.is_constant
-        and s.shrinkage == SHRINKAGE_FLOOR
+        and np.isclose(s.shrinkage, SHRINKAGE_FLOOR, rtol=2**-10, atol=0)
         and shrinkage != SHRINKAGE_FLOOR
     ]
     notes = []

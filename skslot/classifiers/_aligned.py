@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._clients import REMEDY, ClientGroups, shorten
 from ..alignment._client_maps import ClientMaps
-from ..alignment._steps import degeneracy_notes, statistics_of, summarize
+from ..alignment._steps import degeneracy_notes, summarize
 from ..exchange import ClientStatistics
 from ..exchange._packing import pack_triangle
 
@@ -86,7 +86,7 @@ class AlignedClassifierMixin:
             for name in ("reference_", "_client_maps"):  # of an earlier fit
                 vars(self).pop(name, None)
             return MappedMessages(messages)
-        facts = [_Facts.of(statistics_of(message)) for message in messages]
+        facts = [_Facts.of(message) for message in messages]
         for note in degeneracy_notes(facts, self.aligner.shrinkage):
             warnings.warn(note, stacklevel=5)
         self.reference_ = self.aligner.server_aggregate(messages)
@@ -177,5 +177,7 @@ class _Facts(NamedTuple):
     shrinkage: float
 
     @classmethod
-    def of(cls, statistics):
-        return cls(statistics.client, statistics.is_constant, statistics.shrinkage)
+    def of(cls, message):
+        has_labels = hasattr(message, "client_statistics")
+        sent = message.client_statistics() if has_labels else message
+        return cls(sent.client, sent.is_constant, sent.shrinkage)

@@ -1,6 +1,7 @@
 """The contract of all classifiers: a client step and a server step."""
 
 import warnings
+from dataclasses import replace
 from numbers import Integral
 from typing import NamedTuple
 
@@ -166,6 +167,33 @@ class OneShotClassifier(ClientAwareMixin, ClassifierMixin, BaseEstimator):
             for name, sender in zip(names_of(senders), senders, strict=True)
         }
         return self
+
+    def linear_model(self):
+        """The classifier as a message, for features that are aligned.
+
+        Only if it is linear.
+
+        Returns
+        -------
+        model : LinearModel
+            Weights for all clients alike; see
+            :meth:`~skslot.exchange.LinearModel.pulled_back` for those of one that is
+            not aligned.
+        """
+        check_is_fitted(self)
+        head, classes = self._linear_head(), self.classes_.tolist()
+        if hasattr(head, "coef_"):
+            coef = head.coef_
+            intercept = np.reshape(head.intercept_, len(coef))
+        elif len(classes) == 1:
+            n_features = self.n_features_in_ - (self.client_column is not None)
+            coef, intercept = np.zeros((1, n_features)), np.zeros(1)
+        else:
+            raise ValueError(
+                f"{type(head).__name__} has no coef_, so it is no linear model; choose "
+                "a linear one to send it."
+            )
+        return LinearModel(classes, coef, intercept, encoder=self._encoder)
 
     def predict(self, X, client_ids=None):
         """Most likely class of each row.
@@ -345,10 +373,13 @@ class OneShotClassifier(ClientAwareMixin, ClassifierMixin, BaseEstimator):
     def _read_senders(self, messages):
         return read_senders(messages, self._allowed_messages(), self.wire_dtype)
 
+    def _linear_head(self):
+        """What has ``coef_`` and ``intercept_``, if anything."""
+        return self
+
     def _model_for(self, client):
         """The linear classifier that is sent to a client."""
-        parts = self.classes_.tolist(), self.coef_, self.intercept_
-        return LinearModel(*parts, client, self._encoder)
+        return replace(self.linear_model(), client=client)
 
     def _download_size(self, client):
         return self._model_for(client)._nbytes(self.wire_dtype)
@@ -364,7 +395,7 @@ class OneShotClassifier(ClientAwareMixin, ClassifierMixin, BaseEstimator):
         return self._scores(X)
 
     def _scores(self, X):
-        return X @ self.coef_.T.astype(X.dtype, copy=False) + self.intercept_
+        return X @ self.coef_.T + self.intercept_
 
     def _groups_without_ids(self, n_samples):
         return ClientGroups.single(None, n_samples)

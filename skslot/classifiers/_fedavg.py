@@ -463,6 +463,7 @@ class FedAvgClassifier(OneShotClassifier):
         self.model_, self.scale_ = average, scale
         held = average.counts > 0
         self.classes_ = np.array(average.classes)[held]
+        self._encoder = average.encoder
         self.n_features_in_ = average.n_features + (self.client_column is not None)
         self.history_, self.communication_ = record.history, record.communication
         for name in ("coef_", "intercept_"):  # of an earlier fit
@@ -474,6 +475,6 @@ class FedAvgClassifier(OneShotClassifier):
 
     def _scores(self, X):
         if hasattr(self, "coef_"):
-            return X @ self.coef_.T + self.intercept_
+            return super()._scores(X)
         scores = torch_heads().class_scores(self.net_, training_rows(X, self.scale_))
         return scores[:, self.model_.counts > 0]

@@ -103,7 +103,10 @@ default="empirical"
         "covariance": [StrOptions({"total", "within"})],
         "ridge": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
         "priors": [StrOptions({"empirical", "uniform"}), "array-like"],
-        "aligner": [HasMethods(["client_update", "server_aggregate"]), None],
+        "aligner": [
+            HasMethods(["client_update", "client_map", "server_aggregate"]),
+            None,
+        ],
     }
 
     def __init__(

@@ -11,7 +11,7 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
 
-from ..exchange import ClassMixtures, LinearModel
+from ..exchange import ClassMixtures
 from ..statistics import FeatureMoments
 from ._aligned import AlignedClassifierMixin
 from ._base import OneShotClassifier
@@ -128,7 +128,10 @@ class FedPFTClassifier(AlignedClassifierMixin, OneShotClassifier):
         "covariance_type": [StrOptions(set(COVARIANCE_TYPES))],
         "estimator": [HasMethods(["fit", "predict"]), None],
         "reg_covar": [Interval(Real, 0, None, closed="left")],
-        "aligner": [HasMethods(["client_update", "server_aggregate"]), None],
+        "aligner": [
+            HasMethods(["client_update", "client_map", "server_aggregate"]),
+            None,
+        ],
         "random_state": ["random_state"],
     }
 
@@ -314,11 +317,11 @@ class FedPFTClassifier(AlignedClassifierMixin, OneShotClassifier):
         }
         return estimator.set_params(**unset)
 
+    def _linear_head(self):
+        return self.estimator_
+
     def _download_size(self, client):
         """Bytes of a linear classifier with the map folded in, or of the pickle."""
-        coef = getattr(self.estimator_, "coef_", None)
-        if coef is None:
-            return len(pickle.dumps(self.client_classifier(client)))
-        parts = coef, np.atleast_1d(self.estimator_.intercept_)
-        model = LinearModel(self.classes_.tolist(), *parts, encoder=self._encoder)
-        return model._nbytes(self.wire_dtype)
+        if hasattr(self.estimator_, "coef_"):
+            return super()._download_size(client)
+        return len(pickle.dumps(self.client_classifier(client)))

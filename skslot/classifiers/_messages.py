@@ -2,9 +2,8 @@
 
 from typing import NamedTuple
 
-import numpy as np
-
 from .._clients import shorten
+from ..exchange._checks import kind_of_label
 from ..exchange._features import check_same_features
 
 
@@ -65,13 +64,6 @@ def names_of(senders):
         index if sender.client is None and len(senders) > 1 else sender.client
         for index, sender in enumerate(senders)
     ]
-
-
-def kind_of_label(label):
-    """Kinds that must not be mixed: True equals 1, and would be the same class."""
-    if isinstance(label, str):
-        return "text"
-    return "booleans" if isinstance(label, bool | np.bool_) else "numbers"
 
 
 def _of_kind(messages, expected):

@@ -4,15 +4,14 @@ from dataclasses import replace
 from glob import glob, has_magic
 from pathlib import Path
 
-import numpy as np
-
+from .._clients import client_order
 from ._exchange import DEFAULT_TAU, add_dtype, add_output, announce, plain_warnings
-from ._files import refuse_overwrite
+from ._files import refuse_overwrite, refuse_twins
 from ._options import fraction_or, show_progress
 from ._senders import (
     labels_of,
     print_class_table,
-    read_senders,
+    read_files,
     warn_of_spellings,
 )
 
@@ -84,9 +83,11 @@ def _aggregate(arguments):
     targets = _targets(paths, folder)
     _refuse_outputs(arguments, targets.values(), paths)
     messages = load_messages(paths, on_error="skip", progress=_progress())
-    senders = read_senders(messages, arguments.skip_refused)
+    senders = read_files(messages, arguments.skip_refused)
     # whatever files are called, clients come in the same order as in fit
-    senders = dict(sorted(senders.items(), key=lambda item: str(item[1].client)))
+    senders = dict(
+        sorted(senders.items(), key=lambda item: client_order(item[1].client))
+    )
     messages.paths = list(senders)
     with plain_warnings():
         warn_of_spellings(labels_of(senders.values()))
@@ -99,7 +100,7 @@ def _aggregate(arguments):
         announce(output, "send it to all sites")
     if model is not None:
         tau = DEFAULT_TAU if reference.tau is None else reference.tau
-        joint = AlignedModel.of(_head(classifier), reference, tau)
+        joint = AlignedModel.of(classifier.linear_model(), reference, tau)
         joint.save(model, arguments.dtype)
         announce(model, "send it to all sites")
     if folder is None:
@@ -155,11 +156,7 @@ def _refuse_outputs(arguments, targets, inputs):
         refuse_overwrite(folder)
     for path in outputs:
         refuse_overwrite(path, arguments.force, inputs)
-    outputs += [] if folder is None else [folder]
-    places = [path.resolve() for path in outputs]
-    for path, place in zip(outputs, places, strict=True):
-        if places.count(place) > 1:
-            raise ValueError(f"{path} cannot be two outputs at once.")
+    refuse_twins(outputs if folder is None else [*outputs, folder])
 
 
 def _fit(messages, senders, arguments):
@@ -206,23 +203,10 @@ def _classifier(senders, aligner, covariance):
     return FedPFTClassifier(aligner=aligner, random_state=0)
 
 
-def _head(classifier):
-    """The fitted classifier as a message, for features that are aligned."""
-    from ..exchange import LinearModel
-
-    fitted = getattr(classifier, "estimator_", classifier)
-    if hasattr(fitted, "coef_"):
-        coef, intercept = fitted.coef_, fitted.intercept_
-    else:  # there is a single class
-        coef, intercept = np.zeros((1, classifier.n_features_in_)), np.zeros(1)
-    encoder = classifier.reference_.encoder
-    return LinearModel(classifier.classes_.tolist(), coef, intercept, encoder=encoder)
-
-
 def _site_model(message, classifier):
     """The model with the alignment of one client folded in."""
     client_map = classifier.aligner.client_map(message, classifier.reference_)
-    return _head(classifier).pulled_back(*client_map.affine, message.client)
+    return classifier.linear_model().pulled_back(*client_map.affine, message.client)
 
 
 def _print_facts(senders, reference, arguments):

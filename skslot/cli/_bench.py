@@ -6,7 +6,7 @@ from itertools import product
 from pathlib import Path
 
 from .._atomic import atomic_output
-from ._files import refuse_overwrite
+from ._files import refuse_overwrite, refuse_twins
 from ._options import positive_int, show_progress
 
 EXPERIMENTS = ("main", "skew", "domain-only", "tau", "backbones", "scalability", "pca")
@@ -93,6 +93,7 @@ def _bench(arguments):
     for path in _outputs(arguments).values():
         refuse_overwrite(path, arguments.force, inputs)
     refuse_overwrite(arguments.results, force=True, inputs=inputs)
+    refuse_twins([*_outputs(arguments).values(), arguments.results])
     results = []
     for data in _data(arguments):
         result = run_experiment(

@@ -25,7 +25,8 @@ def add_commands(commands):
         help="turn images into features with a frozen encoder",
         description="Turn images into features with a frozen encoder, and write them "
         "with labels and clients to one .npz file (X, y, client, path, fingerprint; "
-        "for a benchmark also split and dataset). Every image is encoded once: a run "
+        "for a benchmark also split and dataset, for a table with a column split also "
+        "that). Every image is encoded once: a run "
         "that was interrupted goes on where it stopped.",
         epilog="example: skslot encode photos -o features.npz --model resnet18.tv_in1k "
         "--source timm --pretrained resnet18.safetensors",

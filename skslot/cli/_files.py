@@ -38,6 +38,14 @@ def refuse_overwrite(path, force=False, inputs=()):
         )
 
 
+def refuse_twins(outputs):
+    """Raise an error if two outputs are the same file."""
+    places = [path.resolve() for path in outputs]
+    for path, place in zip(outputs, places, strict=True):
+        if places.count(place) > 1:
+            raise ValueError(f"{path} cannot be two outputs at once.")
+
+
 def _is_same_file(path, other):
     return path.exists() and Path(other).exists() and path.samefile(other)
 

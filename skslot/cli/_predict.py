@@ -121,9 +121,16 @@ def _with_row_numbers(table):
 
 def _write_predictions(path, table, predicted, probabilities, classes):
     columns = {name: array.tolist() for name, array in table.per_row().items()}
-    columns["prediction"] = predicted.tolist()
+    results = {"prediction": predicted.tolist()}
     for label, values in zip(classes, probabilities.T, strict=True):
-        columns[f"probability_{label}"] = values.tolist()
+        results[f"probability_{label}"] = values.tolist()
+    twice = sorted(columns.keys() & results.keys())
+    if twice:
+        raise ValueError(
+            f"{table.path} has a column {twice[0]!r} already, which the predictions "
+            "would have too; rename it."
+        )
+    columns |= results
     with atomic_output(path) as file:
         text = io.TextIOWrapper(file, encoding="utf-8", newline="")
         writer = csv.writer(text)

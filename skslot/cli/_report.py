@@ -48,7 +48,7 @@ def add_commands(commands):
 
 def _report(arguments):
     from ..experiments import FeatureSet
-    from ..inspection._page import render_page
+    from ._page import render_page
 
     refuse_overwrite(arguments.output, arguments.force, [arguments.features])
     data = FeatureSet.from_file(arguments.features).training_rows()

@@ -14,7 +14,7 @@ from ._options import in_one_line, plain_name
 MOST_CLASSES = 20
 
 
-class Sender(NamedTuple):
+class SentFile(NamedTuple):
     """What is kept of a file, so that files need not stay in memory."""
 
     kind: type
@@ -44,9 +44,9 @@ class Sender(NamedTuple):
         return hasattr(self.kind, "class_means")
 
 
-def read_senders(messages, skip_refused):
+def read_files(messages, skip_refused):
     """First pass over all files: who sent what in which, when it fits together."""
-    facts = [Sender.of(message) for message in messages]
+    facts = [SentFile.of(message) for message in messages]
     accepted = [path for path in messages.paths if path not in messages.refused]
     senders = dict(zip(accepted, facts, strict=True))
     _refuse_duplicates(senders, messages.refused)
@@ -82,7 +82,7 @@ def _check_same_features(senders, path):
 
 def _check_kinds_of_labels(senders):
     """Refuse labels that are text at one site and numbers at another."""
-    from ..classifiers._messages import kind_of_label
+    from ..exchange._checks import kind_of_label
 
     kinds = {}
     for path, sender in senders.items():

@@ -131,8 +131,7 @@ def check_labels(classes):
         raise MessageError(f"classes must be a list of labels, got {short(classes)}.")
     for label in classes:
         check_name("label", label)
-    kinds = {(isinstance(c, str), isinstance(c, bool)) for c in classes}
-    if None in classes or len(kinds) > 1:
+    if None in classes or len({kind_of_label(label) for label in classes}) > 1:
         raise MessageError(
             f"labels must be all text, all numbers or all booleans: {short(classes)}."
         )
@@ -140,6 +139,13 @@ def check_labels(classes):
         _check_comes_back(label)
     if len(set(classes)) < len(classes):
         raise MessageError(f"classes must name each label once: {short(classes)}.")
+
+
+def kind_of_label(label):
+    """Kinds that must not be mixed: True equals 1, and would be the same class."""
+    if isinstance(label, str):
+        return "text"
+    return "booleans" if isinstance(label, bool | np.bool_) else "numbers"
 
 
 def _check_comes_back(label):

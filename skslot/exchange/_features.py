@@ -67,4 +67,6 @@ def _site(message):
     """Words for whose message it is; that of all has no client."""
     if not hasattr(message, "client"):
         return "the reference"
+    if message.client is None and not hasattr(message, "n_samples"):
+        return "the model"
     return f"client {short(message.client)}"

@@ -2,8 +2,8 @@
 
 from collections import Counter
 
-from ..classifiers._messages import kind_of_label
 from ..exchange import HeadWeights
+from ..exchange._checks import kind_of_label
 from ..exchange._errors import short
 
 

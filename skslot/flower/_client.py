@@ -4,6 +4,7 @@ import logging
 from functools import partial
 
 from ..exchange import MessageError
+from ..exchange._disclosure import MIN_SAMPLES
 from ._optional import flower_modules
 from ._protocol import CONTENTS, ClientSteps
 
@@ -26,7 +27,7 @@ def make_client_app(
     *,
     classes=None,
     encoder=None,
-    min_samples=10,
+    min_samples=MIN_SAMPLES,
     wire_dtype="float64",
     receive=None,
 ):

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from .._clients import client_order
 from ..exchange import MessageError
 from ._agreement import find_misfits
 from ._report import REASONS, ClientRecord
@@ -123,7 +124,9 @@ class Exchanges:
 
     def _fitting(self, step, messages):
         """Messages that can be used together, in the order of the clients' names."""
-        by_name = sorted(messages.items(), key=lambda item: _order(item[1].client))
+        by_name = sorted(
+            messages.items(), key=lambda item: client_order(item[1].client)
+        )
         misfits = find_misfits(dict(by_name))
         for node, detail in misfits.items():
             self.records[node].leave_out(step, "misfit", detail)
@@ -147,8 +150,3 @@ def _encode(contents, dtype):
 
 def _known(code):
     return code if code in REASONS else "malformed"
-
-
-def _order(name):
-    """Sorts names as ``fit`` does, numbers before text if there are both."""
-    return isinstance(name, str), name

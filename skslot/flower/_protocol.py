@@ -44,7 +44,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Result:
-    """What the exchanges gave: the estimator, and what each client is to receive."""
+    """What the exchanges gave, and what each client is to receive of it."""
 
     reference: AlignmentReference | None = None
     model: LinearModel | None = None
@@ -128,8 +128,7 @@ def server_steps(estimator):
         if classifier.aligner is not None:
             inner, reference = classifier.aligner, classifier.reference_
             maps = {m.client: inner.client_map(m, reference) for m in messages}
-    model = _linear_model(classifier).with_encoder(messages[0].encoder)
-    return Result(reference, model, maps)
+    return Result(reference, classifier.linear_model(), maps)
 
 
 def _train(classifier, contents):
@@ -144,17 +143,6 @@ def _train(classifier, contents):
         heads += messages
     classifier.server_aggregate(heads, summaries)
     return messages
-
-
-def _linear_model(classifier):
-    fitted = getattr(classifier, "estimator_", classifier)
-    if not hasattr(fitted, "coef_"):
-        raise ValueError(
-            f"{type(fitted).__name__} has no coef_, so it cannot be sent as a linear "
-            "model; choose a linear estimator, and clients with two classes or more."
-        )
-    intercept = fitted.intercept_.reshape(len(fitted.coef_))
-    return LinearModel(classifier.classes_.tolist(), fitted.coef_, intercept)
 
 
 # ------------------------------------------------------------------- the client

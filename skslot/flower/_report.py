@@ -66,7 +66,7 @@ class FederationReport:
         How it ended.
     reason : str, default=None
         Why it was aborted, or who did not take the result although it completed.
-    clients : list, default=()
+    clients : list, default=[]
         One record for each node: ``node``, ``client`` (its name, None if it never said
         it), ``status`` ("taking part", "done" or "left out"), ``step``, ``code`` and
         ``detail`` (where and why it was left out), ``bytes_up`` and ``bytes_down``.

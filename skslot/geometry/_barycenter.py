@@ -57,8 +57,8 @@ class BarycenterResult:
             warnings.warn(
                 f"the Bures-Wasserstein barycenter has residual {self.residual:.1e} "
                 f"after {self.n_iter} passes, tol={tol:.1e} was asked for. Raise "
-                "max_iter or tol, shrink the covariances more, or use "
-                "solver='anderson'.",
+                "max_iter or tol, or shrink the covariances more; of the solvers, "
+                "'anderson' is the fastest.",
                 ConvergenceWarning,
                 stacklevel=stacklevel,
             )

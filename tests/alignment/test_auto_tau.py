@@ -396,3 +396,12 @@ def test_classifier_adapts_to_an_unknown_client():
     fixed.fit(X[known], Y[known], client_ids=IDS[known])
     found = model.predict_proba(X[~known], client_ids=IDS[~known])
     assert np.allclose(found, fixed.predict_proba(X[~known], client_ids=IDS[~known]))
+
+
+def test_missing_label_is_refused():
+    """It would become a class of its own, with a mean that is no number."""
+    X = np.random.default_rng(0).normal(size=(40, 3))
+    y = np.tile([0.0, 1.0], 20)
+    y[3] = np.nan
+    with pytest.raises(ValueError, match="y contains NaN"):
+        FederatedOTAligner(tau="auto").fit(X, y, client_ids=np.repeat(["A", "B"], 20))

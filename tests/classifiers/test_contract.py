@@ -16,6 +16,7 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LinearRegression
 from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_predict
 from sklearn.pipeline import Pipeline
+from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils import _safe_indexing
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
@@ -1027,3 +1028,27 @@ def test_someone_must_have_labels(make):
         make(aligner=aligner).server_aggregate([message])
     with pytest.raises(TypeError, match="got a ClientStatistics"):
         make().server_aggregate([message])
+
+
+@pytest.mark.parametrize("wire_dtype", ["float64", "float32", "float16"])
+@pytest.mark.parametrize("make", [FedCGSClassifier, FedPFTClassifier])
+def test_singular_clients_are_named_whatever_the_wire(make, wire_dtype):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(32, 6)), np.tile(["x", "y"], 16)
+    ids = np.repeat(["A", "B"], [30, 2])
+    classifier = make(aligner=FederatedOTAligner(shrinkage=0), wire_dtype=wire_dtype)
+    with pytest.warns(UserWarning, match="covariance of client 'B' is singular"):
+        classifier.fit(X, y, client_ids=ids)
+
+
+def test_linear_model_is_what_predicts():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(60, 3)), np.tile(["x", "y", "z"], 20)
+    for classifier in (FedCGSClassifier(), FedPFTClassifier(random_state=0)):
+        classifier.fit(X, y, client_ids=np.repeat(["A", "B"], 30))
+        model = classifier.linear_model()
+        assert np.array_equal(model.predict(X), classifier.predict(X))
+    trees = FedPFTClassifier(estimator=DecisionTreeClassifier(), random_state=0)
+    trees.fit(X, y, client_ids=np.repeat(["A", "B"], 30))
+    with pytest.raises(ValueError, match="DecisionTreeClassifier has no coef_"):
+        trees.linear_model()

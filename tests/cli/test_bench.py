@@ -140,3 +140,11 @@ def test_pca_writes_its_figures(features, tmp_path, capsys):
     assert "--force" in capsys.readouterr().err
     assert main([*arguments, "--csv", str(tmp_path / "table.csv")]) == 1
     assert "pca has no table to write as csv" in capsys.readouterr().err
+
+
+def test_two_outputs_are_two_files(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for options in ("--json x --csv ./x", "--json r.jsonl --results r.jsonl"):
+        assert main(["bench", "main", *options.split()]) == 1
+        assert "cannot be two outputs at once" in capsys.readouterr().err
+    assert not any(tmp_path.iterdir())

@@ -803,6 +803,34 @@ def test_names_of_columns_are_not_about_rows(server):
     assert "columns" not in pd.read_csv("six.csv")
 
 
+@pytest.mark.parametrize("name", ["prediction", "probability_cat"])
+def test_columns_of_the_predictions_are_not_taken_by_others(server, name, capsys):
+    assert run("aggregate *.slot --site-models .") == 0
+    capsys.readouterr()
+    rows = CLIENTS == "A"
+    np.savez("A.npz", X=X[rows], **{name: np.arange(rows.sum())})
+    error = error_of("predict A.npz --model A.model.slot -o out.csv", capsys)
+    assert f"has a column {name!r} already" in error
+
+
+def test_clients_that_are_numbers_come_in_their_order(site):
+    """As in fit: 10 after 2."""
+    names = np.array([1, 2, 10])
+    ids = np.repeat(names, [60, 50, 40])
+    rows, y = X[:150], np.resize(["x", "y"], 150)
+    aligner = FederatedOTAligner()
+    classifier = FedPFTClassifier(
+        aligner=aligner, wire_dtype="float64", random_state=0
+    ).fit(rows, y, client_ids=ids)
+    for client in names.tolist():
+        message = classifier.client_update(
+            rows[ids == client], y[ids == client], client=client
+        )
+        message.save(f"{client}.slot", "float64")
+    assert run("aggregate 10.slot 1.slot 2.slot --model g.slot --dtype float64") == 0
+    assert np.array_equal(load_message("g.slot").coef, classifier.estimator_.coef_)
+
+
 def test_client_that_is_a_number(site):
     rows = CLIENTS == "A"
     classifier = FedCGSClassifier(aligner=FederatedOTAligner())

@@ -13,14 +13,17 @@ from sklearn.pipeline import Pipeline
 from .. import __version__
 from ..alignment import FederatedOTAligner
 from ..classifiers import FedCGSClassifier
+from ..inspection import (
+    AlignmentDisplay,
+    ClientDistanceDisplay,
+    LabelShiftDisplay,
+    TauPathDisplay,
+    alignment_report,
+)
+from ..inspection._drawing import pyplot
+from ..inspection._tau_path import TAUS
 from ..model_selection import FederatedGridSearchCV, class_table
-from ._alignment import AlignmentDisplay
-from ._distances import ClientDistanceDisplay
-from ._drawing import pyplot
-from ._label_shift import LabelShiftDisplay
 from ._page_templates import CODE, CODE_WITHOUT_LABELS, PAGE
-from ._report import alignment_report
-from ._tau_path import TAUS, TauPathDisplay
 
 
 def render_page(data, path, tau=None):
