@@ -31,7 +31,7 @@ from sklearn.pipeline import make_pipeline
 
 from skslot import FedCGSClassifier, FederatedOTAligner, FedPFTClassifier
 from skslot.classifiers._mixtures import single_gaussian
-from skslot.experiments import load_features, paper_split
+from skslot.experiments import FeatureSet, paper_split
 
 
 def methods(names):
@@ -170,7 +170,8 @@ def main():
     arguments = parser.parse_args()
     if arguments.checks:
         print_closed_form_speed("in a fresh process")
-    data = load_features(arguments.features)
+    features = FeatureSet.from_file(arguments.features)
+    data = features.X, features.y, features.client_ids
     if arguments.checks:
         print_wire_checks(data, arguments.partitions)
         print_closed_form_speed("after other work")

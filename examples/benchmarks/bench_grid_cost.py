@@ -33,7 +33,7 @@ from sklearn.pipeline import Pipeline
 
 from skslot import FedCGSClassifier, FederatedOTAligner
 from skslot.datasets import make_shifted_clients
-from skslot.experiments import load_features, paper_split
+from skslot.experiments import FeatureSet, paper_split
 from skslot.model_selection import StratifiedClientKFold
 
 TAUS = [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
@@ -52,7 +52,8 @@ MODELS = {
 def training_rows(options):
     """Features, labels and clients of the training rows of one partition."""
     if options.features:
-        X, y, clients = load_features(options.features)
+        data = FeatureSet.from_file(options.features)
+        X, y, clients = data.X, data.y, data.client_ids
     else:
         data = make_shifted_clients(
             options.rows, n_features=options.width, n_classes=7, random_state=0

@@ -30,7 +30,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import Pipeline
 
 from skslot import FedCGSClassifier, FederatedOTAligner, FedPFTClassifier
-from skslot.experiments import load_features, paper_split
+from skslot.experiments import FeatureSet, paper_split
 from skslot.metrics import client_scores
 from skslot.model_selection import (
     CellHoldoutKFold,
@@ -98,7 +98,8 @@ def run_all(arguments):
         )
         if (alpha, seed, name) not in known
     ]
-    data = load_features(arguments.features)
+    features = FeatureSet.from_file(arguments.features)
+    data = features.X, features.y, features.client_ids
     started = time.monotonic()
     for (seed, alpha), settings in groupby(enumerate(todo, 1), lambda s: s[1][:2]):
         with tempfile.TemporaryDirectory() as memory:  # shared by the classifiers

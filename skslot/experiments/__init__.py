@@ -1,7 +1,7 @@
 """The paper's experiments, on embedded data or on features from a file."""
 
 from ._demo import DemoResult, run_demo
-from ._features import FeatureSet, load_features
+from ._features import FeatureSet
 from ._paper import PaperRow, paper_notes, paper_results
 from ._pca import pca_figures
 from ._protocol import paper_split
@@ -14,7 +14,6 @@ __all__ = [
     "FeatureSet",
     "PaperRow",
     "ResultRow",
-    "load_features",
     "paper_notes",
     "paper_results",
     "paper_split",

@@ -227,44 +227,6 @@ class FeatureSet:
         )
 
 
-def load_features(path):
-    """Load features, labels and clients from a file.
-
-    Parameters
-    ----------
-    path : str or path-like
-        A file as :meth:`FeatureSet.from_file` reads.
-
-    Returns
-    -------
-    X : ndarray of shape (n_samples, n_features)
-        Features, in float64.
-    y : ndarray of shape (n_samples,) or None
-        Labels, if the file has them.
-    client_ids : ndarray of shape (n_samples,)
-        Client of each row.
-
-    See Also
-    --------
-    FeatureSet : These arrays and the split of the file.
-    paper_split : Splits them as the paper does.
-
-    Examples
-    --------
-    >>> from tempfile import TemporaryDirectory
-    >>> import numpy as np
-    >>> from skslot.experiments import load_features
-    >>> with TemporaryDirectory() as folder:
-    ...     path = f"{folder}/animals.npz"
-    ...     np.savez(path, X=np.eye(2), y=[0, 1], client=["photo", "sketch"])
-    ...     X, y, client_ids = load_features(path)
-    >>> client_ids
-    array(['photo', 'sketch'], dtype='<U6')
-    """
-    data = FeatureSet.from_file(path)
-    return data.X, data.y, data.client_ids
-
-
 def check_same_rows(data):
     """Refuse features that are not of the same samples: encoders cannot be compared."""
     first, *others = data

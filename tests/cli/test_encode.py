@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 from skslot import FedCGSClassifier
 from skslot.cli import main
 from skslot.encoders import FrozenEncoder
-from skslot.experiments import load_features
+from skslot.experiments import FeatureSet
 
 MODEL = "test_resnet"
 CLIENTS = {"photo": ["cat", "dog"], "sketch": ["cat", "horse"]}
@@ -90,7 +90,8 @@ def test_file_has_the_features_labels_and_clients(folder, weights, encode, tmp_p
 
 def test_features_go_into_a_classifier(folder, encode, tmp_path):
     encode(folder)
-    X, y, client_ids = load_features(tmp_path / "features.npz")
+    data = FeatureSet.from_file(tmp_path / "features.npz")
+    X, y, client_ids = data.X, data.y, data.client_ids
     classifier = FedCGSClassifier().fit(X, y, client_ids=client_ids)
     assert set(classifier.classes_) == {"cat", "dog", "horse"}
 
@@ -147,19 +148,19 @@ def test_existing_file_is_not_overwritten_unless_forced(folder, encode, tmp_path
     assert output.read_text() == "precious"
     assert not (tmp_path / "features.npz.cache").exists()
     assert encode(folder, "--force") == 0
-    assert len(load_features(output)[0]) == 12
+    assert len(FeatureSet.from_file(output).X) == 12
 
 
 def test_second_run_encodes_only_what_is_new(folder, encode, tmp_path, capsys):
     encode(folder)
-    before = load_features(tmp_path / "features.npz")[0]
+    before = FeatureSet.from_file(tmp_path / "features.npz").X
     Image.new("RGB", (20, 20), "red").save(folder / "sketch" / "horse" / "new.png")
     capsys.readouterr()
     assert encode(folder, "--force") == 0
     printed = capsys.readouterr().out
     assert re.search(r"resuming, features that .* has already: 12\n", printed)
     assert re.search(r"encoded: 1, from the cache .*: 12\n", printed)
-    after = load_features(tmp_path / "features.npz")[0]
+    after = FeatureSet.from_file(tmp_path / "features.npz").X
     np.testing.assert_array_equal(after[:12], before)
 
 
@@ -197,7 +198,7 @@ def test_run_that_was_interrupted_goes_on(weights, tmp_path, capsys):
     printed = capsys.readouterr().out
     assert re.search(rf"resuming, features that .* has already: {kept}\n", printed)
     assert re.search(rf"encoded: {100 - kept}, from the cache .*: {kept}\n", printed)
-    assert len(load_features(output)[0]) == 100
+    assert len(FeatureSet.from_file(output).X) == 100
 
 
 def test_broken_images_are_named_on_one_line(folder, encode, tmp_path, capsys):

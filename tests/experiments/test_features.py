@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from skslot.experiments import FeatureSet, load_features, pca_figures
+from skslot.experiments import FeatureSet, pca_figures
 from skslot.experiments._features import check_same_rows
 
 X, Y = np.arange(24.0).reshape(12, 2), np.arange(12) % 3
@@ -26,14 +26,14 @@ def save(tmp_path):
 )
 def test_features_come_with_the_names_of_their_clients(save, clients):
     path = save(X=np.eye(2, dtype=np.float16), y=[0, 1], **clients)
-    loaded, y, client_ids = load_features(path)
-    assert loaded.dtype == np.float64
-    assert y.tolist() == [0, 1]
-    assert client_ids.tolist() == ["B", "A"]
+    data = FeatureSet.from_file(path)
+    assert data.X.dtype == np.float64
+    assert data.y.tolist() == [0, 1]
+    assert data.client_ids.tolist() == ["B", "A"]
 
 
 def test_labels_may_be_missing(save):
-    assert load_features(save(X=X, client=SITE))[1] is None
+    assert FeatureSet.from_file(save(X=X, client=SITE)).y is None
 
 
 def test_split_and_data_set_of_a_file_are_kept(save):
@@ -63,7 +63,7 @@ def test_split_and_data_set_of_a_file_are_kept(save):
 )
 def test_errors_name_the_file(save, arrays, message):
     with pytest.raises(ValueError, match=rf"sites\.npz.*{message}"):
-        load_features(save(**arrays))
+        FeatureSet.from_file(save(**arrays))
 
 
 @pytest.mark.parametrize("content", [b"", b"label,x\n", b"PK\x03\x04 and no more"])
