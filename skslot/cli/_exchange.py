@@ -141,6 +141,11 @@ def check_same_encoder(table, message, path):
             f"{table.path} has {n_features} features, but {path} is for "
             f"{message.n_features}."
         )
+    if "+aligned:" in (table.encoder or "") and table.encoder != message.encoder:
+        raise ValueError(
+            f"{table.path} holds features that skslot align wrote: give those that are "
+            f"not aligned yet, which {path} is for."
+        )
     if table.encoder != message.encoder:
         raise ValueError(
             f"{table.path} has features of the encoder {table.encoder!r}, but {path} "

@@ -677,7 +677,7 @@ def test_aligned_features_are_not_aligned_again(reference, capsys):
     command = "align {} --reference reference.slot --client A -o {}"
     assert run(command.format("features.npz", "once.npz")) == 0
     error = error_of(command.format("once.npz", "twice.npz"), capsys)
-    assert "of the encoder 'features+aligned:" in error
+    assert "once.npz holds features that skslot align wrote" in error
 
 
 def test_float32_stays_float32(reference):
