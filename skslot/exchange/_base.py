@@ -8,10 +8,11 @@ from ._checks import (
     check_labels,
     check_name,
     check_numbers,
+    check_rows_of_classes,
     check_shapes,
 )
 from ._description import describe
-from ._disclosure import MIN_SAMPLES, check_disclosure
+from ._disclosure import MIN_SAMPLES, check_disclosure, class_sizes
 from ._errors import MessageError, short
 from ._fields import is_array, is_named_arrays
 from ._storage import read_file, write_file
@@ -22,7 +23,8 @@ class Message:
     """Frozen record of arrays and facts, equal when all its fields are equal.
 
     A subclass is decorated by ``message_type`` and has a ``kind``; its fields are made
-    by the functions beside it. It checks its own values in ``_check_values``.
+    by the functions beside it. It checks its own values in ``_check_values``; those of
+    ``classes`` and ``counts``, the number of rows of each, are checked for it.
     """
 
     kind = ""
@@ -259,7 +261,7 @@ class Message:
 
     def _group_sizes(self):
         """Number of rows in each group that is summarised, by the words for it."""
-        return {}
+        return class_sizes(self) if hasattr(self, "counts") else {}
 
     def _nbytes(self, dtype):
         """Bytes on the wire, also if names in it could not be sent."""
@@ -309,7 +311,10 @@ class Message:
         try:
             for name, array in self._wire_arrays().items():
                 check_numbers(name, array)
-            self._check_values(check_shapes(self), deep)
+            sizes = check_shapes(self)
+            if hasattr(self, "counts"):
+                check_rows_of_classes(self.classes, self.counts)
+            self._check_values(sizes, deep)
         except MessageError as error:
             raise MessageError(error.reason, getattr(self, "client", None)) from None
 

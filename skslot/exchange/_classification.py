@@ -9,10 +9,8 @@ from ._checks import (
     check_counts,
     check_covariance,
     check_number,
-    check_rows_of_classes,
     check_variances,
 )
-from ._disclosure import class_sizes
 from ._errors import MessageError, short
 from ._fields import array, client_field, encoder_field, fact, message_type
 from ._messages import ClientStatistics
@@ -59,9 +57,6 @@ class _AlignableMessage(Message):
             self.client,
             self.encoder,
         )
-
-    def _group_sizes(self):
-        return class_sizes(self)
 
     def _check_alignment(self, deep):
         """Refuse what alignment could not use; all of it may be absent."""
@@ -244,7 +239,6 @@ class ClassStatistics(_AlignableMessage):
         )
 
     def _check_values(self, sizes, deep):
-        check_rows_of_classes(self.classes, self.counts)
         self._check_alignment(deep)
 
 
@@ -344,7 +338,6 @@ class ClassMixtures(_AlignableMessage):
         return sizes
 
     def _check_values(self, sizes, deep):
-        check_rows_of_classes(self.classes, self.counts)
         check_counts("counts", self.counts, least=1)
         check_counts("n_components", self.n_components, least=1)
         if self.n_components.sum(dtype=np.float64) != sizes["k"]:

@@ -5,8 +5,7 @@ from numbers import Integral
 import numpy as np
 
 from ._base import Message
-from ._checks import MAX_COUNT, check_number, check_rows_of_classes
-from ._disclosure import class_sizes
+from ._checks import MAX_COUNT, check_number
 from ._fields import (
     array,
     client_field,
@@ -190,10 +189,6 @@ class HeadWeights(Message):
             f"n_samples={self.n_samples}, n_rounds={self.n_rounds}, weights={shapes})"
         )
 
-    def _group_sizes(self):
-        return class_sizes(self)
-
     def _check_values(self, sizes, deep):
-        check_rows_of_classes(self.classes, self.counts)
         check_number("n_features", self.n_features, 1, MAX_COUNT, Integral)
         check_number("n_rounds", self.n_rounds, 1, MAX_COUNT, Integral)
