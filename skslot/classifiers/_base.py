@@ -176,9 +176,8 @@ class OneShotClassifier(ClientAwareMixin, ClassifierMixin, BaseEstimator):
         Returns
         -------
         model : LinearModel
-            Weights for all clients alike; see
-            :meth:`~skslot.exchange.LinearModel.pulled_back` for those of one that is
-            not aligned.
+            Weights for all clients alike; see :meth:`client_model` for those of one
+            whose features are not aligned.
         """
         check_is_fitted(self)
         head, classes = self._linear_head(), self.classes_.tolist()
@@ -194,6 +193,24 @@ class OneShotClassifier(ClientAwareMixin, ClassifierMixin, BaseEstimator):
                 "a linear one to send it."
             )
         return LinearModel(classes, coef, intercept, encoder=self._encoder)
+
+    def client_model(self, client):
+        """The message to one client: the classifier with its alignment folded in.
+
+        Only if it is linear.
+
+        Parameters
+        ----------
+        client : object
+            The client.
+
+        Returns
+        -------
+        model : LinearModel
+            Weights for features of the client as they are.
+        """
+        check_is_fitted(self)
+        return self._model_for(client)
 
     def predict(self, X, client_ids=None):
         """Most likely class of each row.

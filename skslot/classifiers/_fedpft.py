@@ -320,6 +320,12 @@ class FedPFTClassifier(AlignedClassifierMixin, OneShotClassifier):
     def _linear_head(self):
         return self.estimator_
 
+    def _model_for(self, client):
+        model, client_map = super()._model_for(client), self._kept_of(client)
+        if client_map is None:
+            return model
+        return model.pulled_back(*client_map.affine, client)
+
     def _download_size(self, client):
         """Bytes of a linear classifier with the map folded in, or of the pickle."""
         if hasattr(self.estimator_, "coef_"):

@@ -105,9 +105,9 @@ def _aggregate(arguments):
         announce(model, "send it to all sites")
     if folder is None:
         return
-    for path, message in zip(senders, messages, strict=True):
-        _site_model(message, classifier).save(targets[path], arguments.dtype)
-        announce(targets[path], f"send it to client {message.client}")
+    for path, sender in senders.items():
+        classifier.client_model(sender.client).save(targets[path], arguments.dtype)
+        announce(targets[path], f"send it to client {sender.client}")
 
 
 def _paths(arguments):
@@ -201,12 +201,6 @@ def _classifier(senders, aligner, covariance):
     if kinds[first] is ClassStatistics:
         return FedCGSClassifier(covariance, aligner=aligner)
     return FedPFTClassifier(aligner=aligner, random_state=0)
-
-
-def _site_model(message, classifier):
-    """The model with the alignment of one client folded in."""
-    client_map = classifier.aligner.client_map(message, classifier.reference_)
-    return classifier.linear_model().pulled_back(*client_map.affine, message.client)
 
 
 def _print_facts(senders, reference, arguments):
