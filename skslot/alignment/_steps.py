@@ -77,13 +77,12 @@ def statistics_of(message):
     Messages of classifiers have more in them. Sent in float16, a covariance may get
     negative eigenvalues; the shrinkage is raised until they are above the floor.
     """
-    is_more = hasattr(message, "client_statistics")
-    statistics = message.client_statistics() if is_more else message
-    if not isinstance(statistics, ClientStatistics):
+    if not hasattr(message, "client_statistics"):
         raise TypeError(
             f"expected the message of a client, got a {type(message).__name__}; bytes "
             "are read by ClientStatistics.from_bytes."
         )
+    statistics = message.client_statistics()
     if statistics.is_constant:
         return statistics
     sample = unpack_triangle(statistics.covariance_triangle)

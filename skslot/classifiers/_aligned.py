@@ -178,6 +178,5 @@ class _Facts(NamedTuple):
 
     @classmethod
     def of(cls, message):
-        has_labels = hasattr(message, "client_statistics")
-        sent = message.client_statistics() if has_labels else message
+        sent = message.client_statistics()
         return cls(sent.client, sent.is_constant, sent.shrinkage)

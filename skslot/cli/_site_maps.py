@@ -81,8 +81,7 @@ def _warn_of_other_rows(table, sent, path):
     """Rows far from what the statistics describe are often of another encoder."""
     if len(table.X) < FEWEST_ROWS:
         return
-    is_more = hasattr(sent, "client_statistics")
-    statistics = sent.client_statistics() if is_more else sent
+    statistics = sent.client_statistics()
     if statistics.n_features != table.X.shape[1] or statistics.is_constant:
         return
     squares = np.square(table.X - statistics.mean).sum(axis=1)

@@ -112,6 +112,16 @@ class ClientStatistics(Message):
         """Variance of each feature, without shrinkage."""
         return self.covariance_triangle[packed_diagonal(self.n_features)]
 
+    def client_statistics(self):
+        """The part of the message that alignment needs: all of it.
+
+        Returns
+        -------
+        statistics : ClientStatistics
+            The message itself; those of classifiers have more in them.
+        """
+        return self
+
     @cached_property
     def is_constant(self):
         """Whether the rows do not vary, so that only their mean can be aligned."""
