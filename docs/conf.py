@@ -1,6 +1,7 @@
 """Configuration of the documentation: ``sphinx-build -W docs docs/_build``."""
 
 import os
+import re
 
 from sphinx_gallery.sorting import ExplicitOrder
 
@@ -65,9 +66,16 @@ sphinx_gallery_conf = {
 
 def setup(app):
     app.connect("autodoc-skip-member", _skip_what_is_inherited)
+    app.connect("autodoc-process-docstring", _unlink_what_is_inherited)
 
 
 def _skip_what_is_inherited(app, what, name, obj, skip, options):
     """Leave out methods that scikit-learn adds: their links lead into its own pages."""
     module = getattr(obj, "__module__", "") or ""
     return True if module.startswith("sklearn.") else None
+
+
+def _unlink_what_is_inherited(app, what, name, obj, options, lines):
+    """Make plain text of links into scikit-learn's glossary and guide."""
+    link = r":(?:term|ref):`([^`<]+?)(?: <[^`]*>)?`"
+    lines[:] = [re.sub(link, r"\1", line) for line in lines]

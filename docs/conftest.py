@@ -5,6 +5,8 @@ import sys
 import pytest
 import sklearn
 
+collect_ignore = ["conf.py"]  # Sphinx reads it, and the tests do without Sphinx
+
 
 @pytest.fixture(autouse=True)
 def _restore_sklearn_config():

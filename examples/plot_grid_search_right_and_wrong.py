@@ -26,12 +26,12 @@ from sklearn.pipeline import Pipeline
 
 from skslot import FedCGSClassifier, FederatedOTAligner
 from skslot.datasets import load_digit_scanners
-from skslot.experiments import paper_split
 from skslot.metrics import client_scores, make_client_scorer
 from skslot.model_selection import (
     CellHoldoutKFold,
     FederatedGridSearchCV,
     class_table,
+    paper_split,
 )
 
 set_config(enable_metadata_routing=True)

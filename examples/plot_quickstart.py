@@ -20,10 +20,9 @@ import numpy as np
 
 from skslot import FedCGSClassifier, FederatedOTAligner
 from skslot.datasets import load_digit_scanners
-from skslot.experiments import paper_split
 from skslot.inspection import LabelShiftDisplay, alignment_report
 from skslot.metrics import client_scores
-from skslot.model_selection import class_table
+from skslot.model_selection import class_table, paper_split
 
 data = load_digit_scanners()
 X, y, site = data.data, data.target, data.client_ids

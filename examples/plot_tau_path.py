@@ -18,8 +18,8 @@ import matplotlib.pyplot as plt
 
 from skslot import FedCGSClassifier, FederatedOTAligner
 from skslot.datasets import load_digit_scanners
-from skslot.experiments import paper_split
 from skslot.inspection import AlignmentDisplay, TauPathDisplay
+from skslot.model_selection import paper_split
 
 data = load_digit_scanners()
 X, y, site = data.data, data.target, data.client_ids

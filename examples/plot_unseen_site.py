@@ -18,7 +18,7 @@ import numpy as np
 
 from skslot import FedCGSClassifier, FederatedOTAligner
 from skslot.datasets import load_digit_scanners
-from skslot.experiments import paper_split
+from skslot.model_selection import paper_split
 
 data = load_digit_scanners()
 X, y, site = data.data, data.target, data.client_ids

@@ -21,9 +21,8 @@ import numpy as np
 
 from skslot import FedCGSClassifier, FederatedOTAligner
 from skslot.datasets import load_digit_scanners
-from skslot.experiments import paper_split
 from skslot.metrics import client_scores
-from skslot.model_selection import dirichlet_label_shift
+from skslot.model_selection import dirichlet_label_shift, paper_split
 
 data = load_digit_scanners()
 X, y, site = data.data, data.target, data.client_ids

@@ -4,22 +4,56 @@ from importlib import import_module as _import_module
 
 __version__ = "0.1.0.dev0"
 
-# Estimators are imported when they are first used, so that `import skslot` costs
-# nothing and one of them does not bring in what only another needs.
+# Estimators and sub-packages are imported when they are first used, so that `import
+# skslot` costs nothing and one of them does not bring in what only another needs.
 _HOMES = {
     "FedAvgClassifier": "skslot.classifiers",
     "FedCGSClassifier": "skslot.classifiers",
+    "FedCOFClassifier": "skslot.classifiers",
+    "FedCoresetClassifier": "skslot.classifiers",
+    "FedEnsembleClassifier": "skslot.classifiers",
+    "FedMergeClassifier": "skslot.classifiers",
     "FedPFTClassifier": "skslot.classifiers",
+    "FedQDAClassifier": "skslot.classifiers",
+    "FedRidgeClassifier": "skslot.classifiers",
     "FederatedOTAligner": "skslot.alignment",
     "FrozenEncoder": "skslot.encoders",
+    "MixedEffectsAligner": "skslot.alignment",
+    "MixedEffectsClassifier": "skslot.classifiers",
+}
+_SUBPACKAGES = {
+    "alignment",
+    "classifiers",
+    "cli",
+    "datasets",
+    "effects",
+    "encoders",
+    "exchange",
+    "experiments",
+    "flower",
+    "geometry",
+    "inspection",
+    "metrics",
+    "model_selection",
+    "privacy",
+    "statistics",
+    "utils",
 }
 
 __all__ = [
     "FedAvgClassifier",
     "FedCGSClassifier",
+    "FedCOFClassifier",
+    "FedCoresetClassifier",
+    "FedEnsembleClassifier",
+    "FedMergeClassifier",
     "FedPFTClassifier",
+    "FedQDAClassifier",
+    "FedRidgeClassifier",
     "FederatedOTAligner",
     "FrozenEncoder",
+    "MixedEffectsAligner",
+    "MixedEffectsClassifier",
     "__version__",
 ]
 
@@ -27,8 +61,10 @@ __all__ = [
 def __getattr__(name):
     if name in _HOMES:
         return getattr(_import_module(_HOMES[name]), name)
+    if name in _SUBPACKAGES:
+        return _import_module(f"skslot.{name}")
     raise AttributeError(f"module 'skslot' has no attribute {name!r}")
 
 
 def __dir__():
-    return sorted([*globals(), *_HOMES])
+    return sorted({*globals(), *_HOMES, *_SUBPACKAGES})

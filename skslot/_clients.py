@@ -1,10 +1,19 @@
 """Which row belongs to which client: reading, checking and grouping ids."""
 
+import unicodedata
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
-from sklearn.utils import assert_all_finite, check_array
+from sklearn.utils import (
+    assert_all_finite,
+    check_array,
+    check_consistent_length,
+    column_or_1d,
+)
+from sklearn.utils.validation import validate_data
+
+from ._warnings import warn_user
 
 REMEDY = (
     "Pass client_ids=... with one id per row. Inside a Pipeline switch metadata "
@@ -15,6 +24,81 @@ REMEDY = (
     "search.best_estimator_.predict(X, client_ids=...). Or keep the ids as a column of "
     "X and set client_column=..., which works with every scorer."
 )
+# One memory layout for all, so that results do not depend on that of X, to the last
+# bit. Whether X is finite is checked when it is known whose rows are not.
+FEATURES = {
+    "dtype": (np.float64, np.float32),
+    "order": "C",
+    "ensure_all_finite": False,
+}
+
+
+class ClientAwareMixin:
+    """Reads rows together with their clients, by either of two routes.
+
+    Ids are passed as ``client_ids`` or are the column ``client_column`` of X. The
+    estimator has a ``client_column`` parameter and, if it can do without ids once it
+    is fitted, overrides ``_groups_without_ids``.
+    """
+
+    def _read_rows(self, X, client_ids, *, reset, adding=False, y=None):
+        """Features and the rows of each client, checked.
+
+        ``reset`` forgets earlier rows, ``adding`` is for rows to learn from either way.
+        """
+        if self.client_column is None:
+            X = validate_data(self, X, reset=reset, **FEATURES)
+        else:
+            validate_data(self, X, reset=reset, skip_check_array=True)
+            X, client_ids, position = self._read_client_column(X, client_ids)
+            if reset:
+                self._client_position = position
+        if client_ids is not None:
+            groups = ClientGroups.from_ids(client_ids, len(X))
+        elif reset or adding:
+            groups = ClientGroups.single(None, len(X))
+            if reset and y is not None:
+                warn_user(
+                    "fitted without client_ids: y was not taken as ids, all rows are "
+                    f"one client. {REMEDY}"
+                )
+        else:
+            groups = self._groups_without_ids(len(X))
+        assert_finite_by_client(X, groups, self)
+        return X, groups
+
+    def _refuse_one_id_for_all(self, client_ids):
+        """In ``fit`` a single id is most likely the name of a column."""
+        if client_ids is not None and is_single_id(client_ids):
+            raise ValueError(
+                f"client_ids={client_ids!r} is one id for all rows, which tells fit "
+                "nothing. Pass one id per row; if it is the name of a column of X, set "
+                "client_column instead."
+            )
+
+    def _read_client_column(self, X, client_ids):
+        """Features without ids, the ids that were among them, and their position."""
+        X, ids, position = split_client_column(X, self.client_column, client_ids)
+        return self._check_features(X), ids, position
+
+    def _read_client(self, X, client):
+        """Features of one client, without ids, checked."""
+        X = self._check_features(X)
+        assert_finite_by_client(X, ClientGroups.single(client, len(X)), self)
+        return X
+
+    def _check_labels(self, y, X):
+        """One label per row of X, as a vector; ``_labels_missing`` says what lacks."""
+        if y is None:
+            raise ValueError(self._labels_missing)
+        y = column_or_1d(y, warn=True)
+        assert_all_finite(y, input_name="y")
+        check_consistent_length(X, y)
+        return y
+
+    def _check_features(self, X):
+        """Features without ids, in float32 or float64; not yet checked for NaN."""
+        return check_array(X, estimator=self, **FEATURES)
 
 
 def check_client_ids(client_ids, n_samples):
@@ -62,29 +146,37 @@ class ClientGroups:
     @classmethod
     def from_ids(cls, client_ids, n_samples):
         """Group rows by ids, after checking these."""
-        clients, codes = _factorize(check_client_ids(client_ids, n_samples))
-        return cls(clients, _rows_of_codes(codes, len(clients)))
+        clients, codes = number_clients(client_ids, n_samples)
+        ends = np.cumsum(np.bincount(codes, minlength=len(clients)))
+        parts = np.split(np.argsort(codes, kind="stable"), ends)[:-1]
+        return cls(clients, [_slice_if_adjacent(rows) for rows in parts])
 
     @classmethod
     def single(cls, client, n_samples):
         """All rows are of one client."""
         return cls([client], [slice(0, n_samples)])
 
-
-def _rows_of_codes(codes, n_codes):
-    order = np.argsort(codes, kind="stable")
-    bounds = np.searchsorted(codes[order], np.arange(n_codes + 1))
-    groups = []
-    for start, stop in zip(bounds[:-1], bounds[1:], strict=True):
-        rows = order[start:stop]
-        if len(rows) and rows[-1] - rows[0] == len(rows) - 1:
-            rows = slice(int(rows[0]), int(rows[-1]) + 1)
-        groups.append(rows)
-    return groups
+    def items(self):
+        """Pairs of a client and the positions of its rows."""
+        return zip(self.clients, (np.r_[rows] for rows in self.rows), strict=True)
 
 
-def split_client_column(X, client_column):
-    """Take the column of ids out of X: (the other columns, ids, its position)."""
+def _slice_if_adjacent(rows):
+    if rows[-1] - rows[0] == len(rows) - 1:
+        return slice(int(rows[0]), int(rows[-1]) + 1)
+    return rows
+
+
+def split_client_column(X, client_column, client_ids=None):
+    """Take the column of ids out of X: (the other columns, ids, its position).
+
+    ``client_ids`` are those that were passed as well, which is refused.
+    """
+    if client_ids is not None:
+        raise ValueError(
+            f"ids came both as client_ids and as client_column={client_column!r}; use "
+            "one of the two."
+        )
     names = list(X.columns) if hasattr(X, "columns") else None
     if names is None:
         X = check_array(X, dtype=None, ensure_all_finite=False)
@@ -155,6 +247,11 @@ def check_client_name(client):
         )
 
 
+def plain_name(text):
+    """A name without spaces around it, in one of the ways to write its accents."""
+    return unicodedata.normalize("NFC", text).strip()
+
+
 def shorten(values, most=10):
     """List of values for an error message."""
     values = list(values)
@@ -177,6 +274,19 @@ def client_order(client):
     return isinstance(client, str), client
 
 
+def number_unnamed(clients):
+    """Names of clients; if there are several without a name, their positions."""
+    return [
+        position if client is None and len(clients) > 1 else client
+        for position, client in enumerate(clients)
+    ]
+
+
+def without(by_client, client):
+    """A dict by client, without one of them."""
+    return {each: value for each, value in by_client.items() if each != client}
+
+
 def clients_array(clients):
     """Ids as an array that prints well and holds them unchanged."""
     kinds = {type(client) for client in clients}
@@ -185,7 +295,9 @@ def clients_array(clients):
     return np.fromiter(clients, dtype=object)
 
 
-def _factorize(ids):
+def number_clients(client_ids, n_samples):
+    """List the distinct clients, and the position of each row's client in the list."""
+    ids = check_client_ids(client_ids, n_samples)
     if ids.dtype.kind in "biufUS":
         clients, codes = np.unique(ids, return_inverse=True)
         return clients.tolist(), codes
@@ -214,10 +326,8 @@ def is_single_id(value):
 
 
 def _missing_rows(ids):
-    if ids.dtype.kind in "biuUS":  # neither integers nor text can be missing
-        return []
-    if ids.dtype.kind in "fMm":
-        return np.flatnonzero(np.isnan(ids))
+    if ids.dtype.kind in "biufUSMm":
+        return np.flatnonzero(ids != ids)  # NaN and NaT are not equal to themselves
     return [row for row, value in enumerate(ids.tolist()) if _is_nan(value)]
 
 

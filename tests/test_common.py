@@ -1,39 +1,205 @@
-"""scikit-learn's own checks, on every public estimator and in several settings."""
+"""scikit-learn's checks and ours, on every estimator that there is."""
 
+from importlib.util import find_spec
+
+import numpy as np
 import pytest
-from sklearn.utils.estimator_checks import parametrize_with_checks
+from sklearn.kernel_approximation import RBFSampler
+from sklearn.utils import estimator_checks as sklearn_checks
 
-import skslot
-from skslot import (
-    FedAvgClassifier,
-    FedCGSClassifier,
-    FederatedOTAligner,
-    FedPFTClassifier,
-    FrozenEncoder,
-)
+from skslot import FedCGSClassifier, FederatedOTAligner, MixedEffectsAligner
+from skslot.utils import all_estimators, check_estimator, parametrize_with_checks
 
-# classifiers/test_fedavg.py and encoders/test_encoder.py
-CHECKED_WHERE_TORCH_IS_NEEDED = {FedAvgClassifier, FrozenEncoder}
-ESTIMATORS = [
-    FedCGSClassifier(),
-    FedPFTClassifier(),
-    FederatedOTAligner(),
-    FederatedOTAligner(tau=0),
-    FederatedOTAligner(tau=1, shrinkage="oas", weights="uniform"),
-    FederatedOTAligner(shrinkage=0.1, solver="fixed_point", unknown_client="identity"),
-    FederatedOTAligner(unknown_client="adapt", n_jobs=2),
+# What to check of each, beside the defaults; a new estimator needs no entry.
+SETTINGS = {
+    "FedAvgClassifier": [
+        {},
+        {
+            "n_rounds": 2,
+            "net__max_epochs": 5,
+            "averaging": "samples",
+            "local_softmax": "held",
+        },
+    ],
+    "FedCGSClassifier": [
+        {},
+        {"covariance": "within", "wire_dtype": "float16"},
+        {"covariance": "identity"},
+        {"aligner": FederatedOTAligner(tau=0.1)},
+        {"aligner": MixedEffectsAligner()},
+    ],
+    "FedCOFClassifier": [
+        {},
+        {"aligner": FederatedOTAligner(tau=0.1), "wire_dtype": "float16"},
+    ],
+    "FedCoresetClassifier": [
+        {"random_state": 0},
+        {"n_per_class": 2, "soft_labels": True, "random_state": 0, "min_samples": 1},
+        {"method": "herding", "allow_real_rows": True, "min_samples": 1},
+        {"aligner": FederatedOTAligner(), "random_state": 0, "min_samples": 1},
+    ],
+    "FedEnsembleClassifier": [
+        {},
+        {"combine": "weighted", "wire_dtype": "float64"},
+        {"combine": "vote", "n_jobs": 2},
+        {"combine": "stack", "aligner": FederatedOTAligner()},
+    ],
+    "FedMergeClassifier": [
+        {},
+        {"curvature": "none", "local_softmax": "held"},
+        {"curvature": "diag", "aligner": FederatedOTAligner()},
+        {"curvature": "kfac", "wire_dtype": "float64"},
+    ],
+    "FedPFTClassifier": [
+        {"random_state": 0},
+        {"n_components": 2, "covariance_type": "diag", "random_state": 0, "n_jobs": 2},
+        {"covariance_type": "full", "aligner": FederatedOTAligner(), "random_state": 0},
+        {"covariance_type": "lowrank", "draws": 20, "random_state": 0},
+        {"pool": "class", "random_state": 0},
+    ],
+    "FedQDAClassifier": [
+        {},
+        {"covariance_type": "diag", "wire_dtype": "float16"},
+        {"aligner": FederatedOTAligner(tau=0.1)},
+    ],
+    "FedRidgeClassifier": [
+        {},
+        {"normalize": True, "fit_intercept": "penalized", "class_weight": "balanced"},
+        {"feature_map": RBFSampler(gamma=0.1, n_components=50, random_state=0)},
+        {"aligner": FederatedOTAligner(tau=0.1)},
+    ],
+    "MixedEffectsClassifier": [
+        {},
+        {"tau": 0, "priors": "client", "shrinkage": "oas", "wire_dtype": "float16"},
+        {"tau": 1, "priors": "uniform", "shrinkage": 0.1, "n_jobs": 2},
+        {"unknown_client": "adapt"},
+    ],
+    "MixedEffectsAligner": [
+        {},
+        {"tau": "auto", "n_jobs": 2},
+        {"tau": 1, "unknown_client": "identity"},
+        {"unknown_client": "adapt"},
+    ],
+    "FederatedOTAligner": [
+        {},
+        {"tau": 0},
+        {"tau": 1, "shrinkage": "oas", "weights": "uniform"},
+        {"shrinkage": 0.1, "solver": "fixed_point", "unknown_client": "identity"},
+        {"unknown_client": "adapt", "n_jobs": 2},
+    ],
+}
+# Those that cannot be made without arguments, and where they are checked.
+ELSEWHERE = {
+    "FederatedGridSearchCV": "model_selection/test_search.py",
+    "FrozenEncoder": "encoders/test_encoder.py",
+}
+NEEDS_TORCH = {"FedAvgClassifier"}
+FOUND = [
+    cls(**params)
+    for name, cls in all_estimators()
+    if name not in ELSEWHERE and (name not in NEEDS_TORCH or find_spec("skorch"))
+    for params in SETTINGS.get(name, [{}])
 ]
 
 
 # The checks pass y and no ids, which is worth a warning by design.
 @pytest.mark.filterwarnings("ignore:fitted without client_ids:UserWarning")
-@parametrize_with_checks(ESTIMATORS)
+@sklearn_checks.parametrize_with_checks(FOUND)
 def test_estimator_passes_the_checks_of_scikit_learn(estimator, check):
     check(estimator)
 
 
-def test_every_public_estimator_is_checked():
-    public = {getattr(skslot, name) for name in skslot.__all__}
-    estimators = {item for item in public if hasattr(item, "get_params")}
-    checked = {type(estimator) for estimator in ESTIMATORS}
-    assert estimators == checked | CHECKED_WHERE_TORCH_IS_NEEDED
+def one_exchange(estimator):
+    """Our checks are for one exchange, and for features that they can tell apart."""
+    if "FedAvg" not in type(estimator).__name__:
+        return estimator
+    params = {"net__lr": 0.1, "net__max_epochs": 20, "random_state": 0}
+    return estimator.set_params(standardize=False, n_rounds=1, **params)
+
+
+# One of the clients has a single row.
+@pytest.mark.filterwarnings("ignore:The rows of client .* do not vary")
+@parametrize_with_checks(
+    [
+        *map(
+            one_exchange, [type(each)(**each.get_params(deep=False)) for each in FOUND]
+        ),
+        FederatedOTAligner(tau="auto"),
+    ]
+)
+def test_estimator_keeps_the_contract_of_this_package(estimator, check):
+    check(estimator)
+
+
+def test_every_estimator_is_checked():
+    names = {name for name, _ in all_estimators()}
+    assert names >= SETTINGS.keys() | ELSEWHERE.keys()
+    assert {"FedAvgClassifier", "FedCGSClassifier", "FedPFTClassifier"} <= {
+        name for name, _ in all_estimators("classifier")
+    }
+    with pytest.raises(ValueError, match="type_filter must be"):
+        all_estimators("cluster")
+
+
+# --------------------------------------------- the checks notice what breaks them
+
+
+class Forgetful(FedCGSClassifier):
+    def _aggregate(self, messages, seed):
+        return super()._aggregate(list(messages)[:-2], seed)
+
+
+class Restless(FedCGSClassifier):
+    def client_update(self, X, y=None, *, classes=None, client=None):
+        self.last_client = client
+        return super().client_update(X, y, classes=classes, client=client)
+
+
+class Wandering(FedCGSClassifier):
+    def fit(self, X, y, client_ids=None):
+        super().fit(X, y, client_ids)
+        self.coef_ = self.coef_ + 1e-9 * np.arange(self.coef_.size).reshape(
+            self.coef_.shape
+        )
+        return self
+
+
+class Positional(FedCGSClassifier):
+    def client_update(self, X, y=None, classes=None, client=None):
+        return super().client_update(X, y, classes=classes, client=client)
+
+
+class Fickle(FederatedOTAligner):
+    def transform(self, X, client_ids=None):
+        return super().transform(X, client_ids) + self.tau
+
+
+class Trusting(FederatedOTAligner):
+    def transform(self, X, client_ids=None):
+        try:
+            return super().transform(X, client_ids)
+        except ValueError:
+            return X
+
+
+@pytest.mark.filterwarnings("ignore:The rows of client .* do not vary")
+@pytest.mark.parametrize(
+    ("broken", "match"),
+    [
+        (Forgetful(), "communication_ lacks client 'C'"),
+        (Restless(), "client_update changes the estimator"),
+        (Wandering(), "fit gives another classifier"),
+        (Positional(), "classes of client_update can be passed by position"),
+        (Fickle(), "fit moves the rows of client 'A' elsewhere"),
+        (Trusting(), "are transformed"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_breaks_the_contract_is_noticed(broken, match):
+    with pytest.raises(AssertionError, match=match):
+        check_estimator(broken)
+
+
+def test_other_estimators_have_no_contract():
+    with pytest.raises(TypeError, match="object is neither a one-shot classifier"):
+        check_estimator(object())

@@ -30,6 +30,12 @@ def public_names():
             yield from (f"{module.__name__}.{name}" for name in module.__all__)
 
 
+def leaves_docstring_to_base(item, name):
+    """Whether a member has no docstring of its own, but that of a base class."""
+    docs = [vars(base)[name].__doc__ for base in item.__mro__ if name in vars(base)]
+    return not docs[0] and any(docs)
+
+
 def public_members(path):
     """Import paths of methods and properties that are defined in skslot."""
     module, name = path.rsplit(".", 1)
@@ -41,6 +47,7 @@ def public_members(path):
         is_property = isinstance(member, property | cached_property)
         if (
             not name.startswith("_")
+            and not leaves_docstring_to_base(item, name)
             and owner.__module__.startswith("skslot")
             and (is_property or callable(getattr(item, name)))
         ):

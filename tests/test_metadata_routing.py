@@ -27,9 +27,9 @@ from sklearn.model_selection import (
 from sklearn.pipeline import FeatureUnion, Pipeline
 from sklearn.preprocessing import StandardScaler
 
-import skslot.alignment._fitted as fitted_module
-from skslot import FederatedOTAligner
+from skslot import FederatedOTAligner, MixedEffectsAligner, MixedEffectsClassifier
 from skslot.datasets import load_digit_scanners, make_shifted_clients
+from skslot.model_selection import FederatedGridSearchCV
 
 FEATURES = ["a", "b", "c", "d"]
 GRID = {"align__tau": [0.0, 1.0], "align__shrinkage": ["ledoit_wolf", 0.3]}
@@ -266,23 +266,17 @@ def test_nested_search(route):
 
 
 def test_search_with_memory_computes_one_reference_per_fold(
-    route, tmp_path, monkeypatch
+    route, tmp_path, count_calls
 ):
-    computed, align_moments = [], fitted_module.align_moments
-
-    def counting(*args, **kwargs):
-        computed.append(1)
-        return align_moments(*args, **kwargs)
-
-    monkeypatch.setattr(fitted_module, "align_moments", counting)
     taus = [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
     plain = GridSearchCV(pipeline_of(route.aligner), {"align__tau": taus}, cv=CV)
-    plain.fit(route.X, Y, **route.ids(slice(None)))
-    assert len(computed) == 2 * 6 + 1
-    computed.clear()
+    with count_calls("solve_reference") as called:
+        plain.fit(route.X, Y, **route.ids(slice(None)))
+    assert len(called) == 2 * 6 + 1
     cached = clone(plain).set_params(estimator__align__memory=str(tmp_path))
-    cached.fit(route.X, Y, **route.ids(slice(None)))
-    assert len(computed) == 2 + 1
+    with count_calls("solve_reference") as called:
+        cached.fit(route.X, Y, **route.ids(slice(None)))
+    assert len(called) == 2 + 1
     scores = "mean_test_score"
     assert np.array_equal(cached.cv_results_[scores], plain.cv_results_[scores])
 
@@ -408,14 +402,90 @@ def test_column_transformer_in_a_pipeline(route):
     assert actual == score(TRAIN, TEST)
 
 
+# ------------------------------------------------------------- mixed effects
+
+
+def mixed_pipeline(route, **params):
+    column = route.aligner.client_column
+    return Pipeline(
+        [
+            ("align", MixedEffectsAligner(client_column=column, **params)),
+            ("classify", LinearDiscriminantAnalysis()),
+        ]
+    )
+
+
+def mixed_classifier(route, **params):
+    return MixedEffectsClassifier(client_column=route.aligner.client_column, **params)
+
+
+def score_of_pipeline(train, test, **params):
+    aligner = MixedEffectsAligner(**params)
+    aligner.fit(FRAME.iloc[train], Y[train], client_ids=IDS[train])
+    moved = [aligner.transform(FRAME.iloc[r], client_ids=IDS[r]) for r in (train, test)]
+    classifier = LinearDiscriminantAnalysis().fit(moved[0], Y[train])
+    return classifier.score(moved[1], Y[test])
+
+
+def score_of_classifier(train, test, **params):
+    classifier = MixedEffectsClassifier(**params)
+    classifier.fit(FRAME.iloc[train], Y[train], client_ids=IDS[train])
+    return classifier.score(FRAME.iloc[test], Y[test], client_ids=IDS[test])
+
+
+MIXED = [
+    (mixed_pipeline, score_of_pipeline, "align__tau"),
+    (mixed_classifier, score_of_classifier, "tau"),
+]
+MIXED_TAUS = [0, 0.5, "auto"]
+
+
+@pytest.mark.parametrize(("make", "by_hand", "_"), MIXED)
+@pytest.mark.parametrize("tau", MIXED_TAUS)
+def test_mixed_effects_get_ids_and_labels(route, make, by_hand, _, tau):
+    assert score_of_pipeline(TRAIN, TEST) > LinearDiscriminantAnalysis().fit(
+        FRAME.iloc[TRAIN], Y[TRAIN]
+    ).score(FRAME.iloc[TEST], Y[TEST])
+    model = make(route, tau=tau).fit(route.X.iloc[TRAIN], Y[TRAIN], **route.ids(TRAIN))
+    actual = model.score(route.X.iloc[TEST], Y[TEST], **route.ids(TEST))
+    assert actual == by_hand(TRAIN, TEST, tau=tau)
+    with pytest.raises(ValueError, match="client_ids is missing|feature names should"):
+        model.predict(FRAME.iloc[TEST])
+
+
+@pytest.mark.parametrize(("make", "by_hand", "name"), MIXED)
+def test_strength_of_mixed_effects_is_searched(route, make, by_hand, name):
+    search = GridSearchCV(
+        make(route), {name: MIXED_TAUS}, cv=CV, scoring=None, error_score="raise"
+    )
+    search.fit(route.X, Y, **route.ids(slice(None)))
+    expected = [
+        np.mean([by_hand(*split, tau=tau) for split in CV.split(Y, Y)])
+        for tau in MIXED_TAUS
+    ]
+    np.testing.assert_allclose(search.cv_results_["mean_test_score"], expected)
+
+
+@pytest.mark.parametrize(("make", "_", "name"), MIXED)
+def test_federated_search_takes_mixed_effects(route, make, _, name):
+    search = FederatedGridSearchCV(make(route), {name: MIXED_TAUS})
+    search.fit(route.X, Y, **route.ids(slice(None)))
+    assert search.best_params_[name] in MIXED_TAUS
+    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
+    assert search.best_tau_ is None  # the rule for tau is that of optimal transport
+    predicted = search.predict(route.X, **route.ids(slice(None)))
+    assert np.mean(predicted == Y) > 0.7
+
+
 # ----------------------------------------------------------------- requests
 
 
+@pytest.mark.parametrize("aligner", [FederatedOTAligner(), MixedEffectsAligner()])
 @pytest.mark.parametrize(
     "method", ["fit", "partial_fit", "transform", "inverse_transform"]
 )
-def test_ids_are_requested_by_default(method):
-    requests = FederatedOTAligner().get_metadata_routing()
+def test_ids_are_requested_by_default(aligner, method):
+    requests = aligner.get_metadata_routing()
     assert getattr(requests, method).requests == {"client_ids": True}
 
 

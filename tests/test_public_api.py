@@ -101,6 +101,21 @@ def test_import_of_the_package_loads_no_estimator():
     assert "FederatedOTAligner" in result.stdout
 
 
+def test_subpackages_are_attributes_that_are_loaded_when_asked_for():
+    """Flower too, without loading flwr: the test above says that no import does."""
+    names = [module.removeprefix("skslot.") for module in MODULES[1:]]
+    code = f"""
+import sys, skslot
+print([name for name in sys.modules if name.startswith("skslot.")])
+print(set({names}) - set(dir(skslot)))
+print([getattr(skslot, name).__name__ for name in {names}] == {MODULES[1:]})
+print("flwr" in sys.modules)
+"""
+    command = [sys.executable, "-c", code]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert result.stdout.splitlines() == ["[]", "set()", "True", "False"]
+
+
 def test_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="no attribute 'FedNothing'"):
         _ = skslot.FedNothing

@@ -19,19 +19,20 @@ def code_blocks(language):
     return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
 
 
-def test_the_pipeline_example_is_short():
-    (example,) = code_blocks("python")
-    assert len([line for line in example.splitlines() if line.strip()]) <= 15
+def test_the_examples_are_short():
+    for example in code_blocks("python"):
+        assert len([line for line in example.splitlines() if line.strip()]) <= 15
 
 
-def test_the_pipeline_example_runs(capsys):
-    (example,) = code_blocks("python")
-    before = sklearn.get_config()
+def test_the_examples_run_one_after_the_other(capsys):
+    before, names = sklearn.get_config(), {}
     try:
-        exec(compile(example, "README.md", "exec"), {})
+        for example in code_blocks("python"):
+            exec(compile(example, "README.md", "exec"), names)
     finally:
         sklearn.set_config(**before)
     printed = capsys.readouterr().out
+    assert "Differences between rows come from" in printed
     assert "> " in printed
     assert "chosen tau 0.00" not in printed
 
@@ -55,6 +56,11 @@ def test_the_two_commands_are_there():
         "pip install . && skslot demo\n",
         'pip install ".[all,tests]" && pytest -n auto --cov\n',
     ]
+
+
+def test_the_test_command_is_the_target_of_the_makefile():
+    recipe = re.search(r"^test:.*\n\t(.*)", (ROOT / "Makefile").read_text(), re.M)[1]
+    assert code_blocks("bash")[1] == f'pip install ".[all,tests]" && {recipe}\n'
 
 
 @pytest.mark.parametrize("link", re.findall(r"\]\((?!http)([^)]+)\)", README))

@@ -1,4 +1,4 @@
-"""The three classifiers with and without alignment, on a features file.
+"""The classifiers with and without alignment, on a features file.
 
 Run with::
 
@@ -29,16 +29,35 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.mixture import GaussianMixture
 from sklearn.pipeline import make_pipeline
 
-from skslot import FedCGSClassifier, FederatedOTAligner, FedPFTClassifier
+from skslot import (
+    FedCGSClassifier,
+    FedCOFClassifier,
+    FederatedOTAligner,
+    FedPFTClassifier,
+    FedQDAClassifier,
+    FedRidgeClassifier,
+)
 from skslot.classifiers._mixtures import single_gaussian
-from skslot.experiments import FeatureSet, paper_split
+from skslot.experiments import FeatureSet
+from skslot.model_selection import paper_split
 
 
 def methods(names):
     known = {
         "FedCGS": lambda: FedCGSClassifier(),
         "FedCGS within": lambda: FedCGSClassifier(covariance="within"),
+        "FedCGS identity": lambda: FedCGSClassifier("identity", priors="uniform"),
+        "FedRidge": lambda: FedRidgeClassifier(),
+        "Fed3R": lambda: FedRidgeClassifier.as_fed3r(),
+        "FedCOF": lambda: FedCOFClassifier(),
+        "FedQDA": lambda: FedQDAClassifier(),
+        "FedQDA diag": lambda: FedQDAClassifier("diag"),
         "FedPFT": lambda: FedPFTClassifier(random_state=0),
+        "FedPFT 100 rows": lambda: FedPFTClassifier(draws=100, random_state=0),
+        "FedPFT low rank": lambda: FedPFTClassifier(
+            covariance_type="lowrank", draws=100, random_state=0
+        ),
+        "FedPFT merged": lambda: FedPFTClassifier(pool="class", random_state=0),
         "O-FedAvg": _fedavg,
         "O-FedAvg paper": lambda: _fedavg(paper=True),
     }
@@ -157,6 +176,28 @@ def print_closed_form_speed(when):
         print(f"  {kind:<10} {ratio:>6.0f} times faster (400 rows, 512 features)")
 
 
+def print_costs(data):
+    """Time of a fit in closed form against that of FedCGS on the same rows."""
+    X, y, clients = data
+    makers = {
+        "FedCGS": FedCGSClassifier,
+        "FedRidge": FedRidgeClassifier,
+        "FedCOF": FedCOFClassifier,
+        "FedQDA": FedQDAClassifier,
+        "FedQDA diag": partial(FedQDAClassifier, "diag"),
+    }
+    seconds = {name: [] for name in makers}
+    for _ in range(7):
+        for name, make in makers.items():
+            start = time.process_time()
+            make().fit(X, y, client_ids=clients)
+            seconds[name].append(time.process_time() - start)
+    print(f"fit of {len(X)} rows of {X.shape[1]} features, median of 7:")
+    for name, times in seconds.items():
+        ratio = np.median(times) / np.median(seconds["FedCGS"])
+        print(f"  {name:<12} {np.median(times):>7.3f} s {ratio:>6.2f} times FedCGS")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--features", required=True, metavar="FILE.npz")
@@ -173,6 +214,7 @@ def main():
     features = FeatureSet.from_file(arguments.features)
     data = features.X, features.y, features.client_ids
     if arguments.checks:
+        print_costs(data)
         print_wire_checks(data, arguments.partitions)
         print_closed_form_speed("after other work")
         return

@@ -4,11 +4,13 @@ Run with::
 
     python examples/benchmarks/bench_exchange.py --clients 1000 --features 512
     python examples/benchmarks/bench_exchange.py --clients 1000 --features 512 --labels
+    python examples/benchmarks/bench_exchange.py --clients 1000 --labels --mixed
 
 Writes one file per client, then aggregates them in a process of its own that reads
 them as a stream, and prints the peak memory of that process. The files go to a
 temporary folder: 527 kB each with 512 features in float32. With ``--labels`` there are
-ten classes, and a classifier is made from the same files as well.
+ten classes, and a classifier is made from the same files as well: FedCGS, or with
+``--mixed`` mixed effects without linear maps.
 """
 
 import argparse
@@ -25,20 +27,22 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 
-from skslot import FedCGSClassifier, FederatedOTAligner
+from skslot import FedCGSClassifier, FederatedOTAligner, MixedEffectsClassifier
 from skslot.exchange import load_messages
 
 
-def estimator(labels):
+def estimator(labels, mixed=False):
     """What the clients and the server run."""
+    if mixed:
+        return MixedEffectsClassifier(tau=0)
     aligner = FederatedOTAligner()
     return FedCGSClassifier(aligner=aligner) if labels else aligner
 
 
-def write_files(folder, n_clients, n_features, dtype, labels):
+def write_files(folder, n_clients, n_features, dtype, labels, mixed):
     """One message per client, on rows of its own scale and offset."""
     rng = np.random.default_rng(0)
-    site, spectrum = estimator(labels), np.geomspace(0.1, 10, n_features)
+    site, spectrum = estimator(labels, mixed), np.geomspace(0.1, 10, n_features)
     y = (np.arange(n_features + 100) % 10,) if labels else ()
     for client in range(n_clients):
         rows = rng.standard_normal((n_features + 100, n_features), dtype=np.float32)
@@ -63,14 +67,14 @@ class Progress:
         self.passes += done == total
 
 
-def aggregate(folder, labels):
+def aggregate(folder, labels, mixed):
     """Align the clients of a folder and print what it took."""
     progress = Progress()
     messages = load_messages(
         sorted(folder.glob("*.slot")), on_error="skip", progress=progress
     )
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    result = estimator(labels).server_aggregate(messages)
+    result = estimator(labels, mixed).server_aggregate(messages)
     seconds = time.perf_counter() - progress.start
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print("", file=sys.stderr)
@@ -87,10 +91,11 @@ def main():
     parser.add_argument("--features", type=int, default=512)
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--labels", action="store_true")
+    parser.add_argument("--mixed", action="store_true", help="with --labels")
     parser.add_argument("--aggregate", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.aggregate:
-        aggregate(arguments.aggregate, arguments.labels)
+        aggregate(arguments.aggregate, arguments.labels, arguments.mixed)
         return
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()
@@ -100,11 +105,13 @@ def main():
             arguments.features,
             arguments.dtype,
             arguments.labels,
+            arguments.mixed,
         )
         size = sum(path.stat().st_size for path in Path(folder).iterdir()) / 1e6
         print(f"{size:.0f} MB written in {time.perf_counter() - start:.0f} s")
         command = [sys.executable, __file__, "--aggregate", folder]
-        subprocess.run(command + ["--labels"] * arguments.labels, check=True)
+        command += ["--labels"] * arguments.labels + ["--mixed"] * arguments.mixed
+        subprocess.run(command, check=True)
 
 
 if __name__ == "__main__":

@@ -49,8 +49,10 @@ def settings(seed):
     plain = {"random_state": seed, "standardize": True, "local_softmax": "all"}
     return {
         "paper: raw features, lr 1e-3": FedAvgClassifier.as_in_paper(random_state=seed),
-        "paper with lr 1e-2": FedAvgClassifier.as_in_paper(lr=1e-2, random_state=seed),
-        "+ standardized": FedAvgClassifier(head=torch.nn.Linear, **plain),
+        "paper with lr 1e-2": FedAvgClassifier.as_in_paper(
+            net__lr=1e-2, random_state=seed
+        ),
+        "+ standardized": FedAvgClassifier(net=torch.nn.Linear, **plain),
         "+ head starts at zero": FedAvgClassifier(**plain),
         '+ local_softmax="held"': FedAvgClassifier(
             **{**plain, "local_softmax": "held"}

@@ -33,8 +33,8 @@ from sklearn.pipeline import Pipeline
 
 from skslot import FedCGSClassifier, FederatedOTAligner
 from skslot.datasets import make_shifted_clients
-from skslot.experiments import FeatureSet, paper_split
-from skslot.model_selection import StratifiedClientKFold
+from skslot.experiments import FeatureSet
+from skslot.model_selection import StratifiedClientKFold, paper_split
 
 TAUS = [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
 SHRINKAGES = ["ledoit_wolf", "oas", 0.1]

@@ -30,12 +30,13 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import Pipeline
 
 from skslot import FedCGSClassifier, FederatedOTAligner, FedPFTClassifier
-from skslot.experiments import FeatureSet, paper_split
+from skslot.experiments import FeatureSet
 from skslot.metrics import client_scores
 from skslot.model_selection import (
     CellHoldoutKFold,
     FederatedGridSearchCV,
     StratifiedClientKFold,
+    paper_split,
 )
 
 TAUS = [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]

@@ -25,20 +25,24 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 from safetensors.numpy import load, save
 
+from skslot._linalg import pack_triangle
 from skslot.exchange import (
     AlignedModel,
     AlignmentReference,
+    ClassMeans,
     ClassMixtures,
+    ClassRows,
     ClassStatistics,
     ClientStatistics,
+    CurvedHead,
     FeatureScale,
     FeatureSummary,
     HeadWeights,
     LinearModel,
     MessageError,
+    MixedEffectsModel,
     load_message,
 )
-from skslot.exchange._packing import pack_triangle
 from skslot.exchange._wire import WIRE_DTYPES, checksum
 
 # Features of the messages whose memory is measured.
@@ -67,12 +71,40 @@ def examples(n_features, seed=0):
     components, weights = np.array([2, 1], np.int32), np.array([0.25, 0.75, 1.0])
     flat = {"spherical": np.ones((3, 1)), "diag": np.ones((3, n_features))}
     flat["full"] = np.array([triangle] * 3)
+    flat["lowrank"] = np.ones((3, 2 * n_features + 1))
     mixtures = [
         ClassMixtures(
             [0, 7], kind, counts[::2], components, weights, means, covariances, *rest
         )
         for kind, covariances in flat.items()
         for rest in [(none, none, "B"), (triangle, shrinkage, 5, "encoder")]
+    ]
+    effects = (means, means / 2, triangle, np.array([0.5, 4.0, 0.25]))
+    shares, facts = np.array([0.5, 0.2, 0.3]), (0.3, True, False, ["A", "B"])
+    mixed = [
+        MixedEffectsModel(
+            ["a", "b", "c"], counts + 1, np.array([2, 1, 1]), *effects, shares, *rest
+        )
+        for rest in [(triangle, *facts, "encoder"), (none, *facts)]
+    ]
+    chosen = components, means, np.array([6.0, 6.0, 30.0])
+    soft = np.array([[0.75, 0.25], [0.5, 0.5], [0.0, 1.0]])
+    of_rows = [
+        ClassRows([0, 7], "kmeans", counts[::2], *chosen, none, none, none, none, "B"),
+        ClassRows(
+            ["a", "b"], "herding", counts[::2], *chosen, soft, means[:2], triangle,
+            shrinkage, 5, "encoder",
+        ),
+    ]  # fmt: skip
+    fisher, by_class = np.ones((2, n_features + 1)), np.array([[1, -1], [-1, 1]]) / 4
+    curved = [
+        CurvedHead([0, 7], kind, counts[::2], means[:2], mean[:2], *rest)
+        for kind, rest in {
+            "none": (none, none, none, none, none, "B"),
+            "gram": (none, none, means[::2], triangle, none, "B"),
+            "diag": (none, fisher, means[::2], none, none, 5, "encoder"),
+            "kfac": (by_class, none, means[::2], triangle, shrinkage, "B"),
+        }.items()
     ]
     head = {"weight": means, "bias": mean[:3], "steps": np.array(3)}
     return [
@@ -81,7 +113,11 @@ def examples(n_features, seed=0):
         AlignmentReference(mean, triangle, 7, 1e-9, 0.4),
         ClassStatistics(["a", "b", "c"], counts, means, triangle, shrinkage, "A"),
         ClassStatistics([1.5, 2.5, 4.0], counts, means, triangle),
+        ClassMeans(["a", "c"], counts[::2], means[::2], "A", "encoder"),
         *mixtures,
+        *mixed,
+        *of_rows,
+        *curved,
         LinearModel(["x", "y"], mean[None], np.array([0.5]), "A"),
         AlignedModel(["x", "y"], mean[None], mean[:1], mean, triangle, 7, 1e-9, 0.4),
         FeatureSummary(30, mean, 1.5, "Zürich"),

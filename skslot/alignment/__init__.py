@@ -1,6 +1,14 @@
-"""Alignment of client features towards a common reference."""
+"""Alignment of client features: optimal transport, and mixed effects."""
 
-from ._aligner import FederatedOTAligner
-from ._maps import TransportMap
+from ._auto_tau import automatic_tau
+from ._maps import MixedEffectsMap, TransportMap
+from ._mixed_aligner import MixedEffectsAligner
+from ._ot_aligner import FederatedOTAligner
 
-__all__ = ["FederatedOTAligner", "TransportMap"]
+__all__ = [
+    "FederatedOTAligner",
+    "MixedEffectsAligner",
+    "MixedEffectsMap",
+    "TransportMap",
+    "automatic_tau",
+]

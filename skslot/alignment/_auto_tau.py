@@ -1,6 +1,12 @@
 """Strength of the alignment from class counts and class means, without validation."""
 
 import numpy as np
+from scipy.spatial.distance import pdist
+from sklearn.metrics import mutual_info_score
+from sklearn.utils import check_array, check_consistent_length, column_or_1d
+
+from .._clients import ClientGroups
+from ..statistics import class_means
 
 # Chosen on PACS and four digit domains; see the user guide on choosing tau.
 GAIN = 2.0
@@ -8,7 +14,56 @@ MOST = 0.7
 PRECISION_FLOOR = 0.05
 
 
-def automatic_tau_of(cells, traces):
+def automatic_tau(X, y, client_ids):
+    """Compute the strength of the alignment that labels call for, in closed form.
+
+    Strong when labels tell clients apart, when clients differ more than classes do, and
+    when there are rows enough to estimate the maps; 0 without label shift. This is what
+    ``FederatedOTAligner(tau="auto")`` uses.
+
+    Parameters
+    ----------
+    X : array-like of shape (n_samples, n_features)
+        Features.
+    y : array-like of shape (n_samples,)
+        Labels.
+    client_ids : array-like of shape (n_samples,)
+        Client of each row.
+
+    Returns
+    -------
+    tau : float
+        Strength, from 0 to 0.7.
+
+    See Also
+    --------
+    FederatedOTAligner : Aligns with a strength.
+    skslot.model_selection.FederatedGridSearchCV : Searches for the best strength.
+
+    Examples
+    --------
+    >>> from skslot.alignment import automatic_tau
+    >>> from skslot.datasets import load_digit_scanners
+    >>> from skslot.model_selection import dirichlet_label_shift
+    >>> data = load_digit_scanners()
+    >>> X, y, site = data.data, data.target, data.client_ids
+    >>> round(automatic_tau(X, y, site), 2)
+    0.0
+    >>> rows = dirichlet_label_shift(y, site, alpha=0.1, random_state=0)
+    >>> round(automatic_tau(X[rows], y[rows], site[rows]), 2)
+    0.29
+    """
+    X = check_array(X, dtype=np.float64)
+    y = column_or_1d(y)
+    check_consistent_length(X, y)
+    groups = ClientGroups.from_ids(client_ids, len(X))
+    return tau_of_cells(
+        [class_means(X[rows], y[rows]) for rows in groups.rows],
+        [X[rows].var(axis=0).sum() for rows in groups.rows],
+    )
+
+
+def tau_of_cells(cells, traces):
     """Strength for clients described by ``{label: (count, mean)}`` and total variance.
 
     Used for messages and for rows alike, so that both give the same number.
@@ -21,36 +76,20 @@ def automatic_tau_of(cells, traces):
         for column, label in enumerate(labels):
             if label in client:
                 counts[row, column], means[row, column] = client[label]
-    return automatic_tau(counts, means, np.asarray(traces))
-
-
-def automatic_tau(counts, means, traces):
-    """Strength that label shift, domain shift and sample size call for.
-
-    ``counts`` (n_clients, n_classes) and ``means`` (n_clients, n_classes, n_features)
-    describe the cells, ``traces`` (n_clients,) the total variance of each client.
-    Strong when labels tell clients apart, when clients differ more than classes do, and
-    when there are rows enough to estimate the maps; 0 without label shift.
-    """
-    n_clients, _, n_features = means.shape
-    rows = counts.sum() / n_clients
-    share = _domain_share(counts, means, _within_traces(counts, means, traces))
+    within = _within_traces(counts, means, np.asarray(traces))
+    share = _domain_share(counts, means, within)
+    rows = counts.sum() / len(cells)
     reliability = rows / (rows + n_features)
     return float(min(MOST, GAIN * _label_shift(counts) * share * reliability))
 
 
 def _label_shift(counts):
     """Mutual information of client and class, between 0 and 1."""
-    joint = counts / counts.sum()
-    classes = joint.sum(axis=0) > 0
-    size = min(len(joint), classes.sum())
+    size = min(len(counts), np.sum(counts.sum(axis=0) > 0))
     if size < 2:
         return 0.0
-    joint = joint[:, classes]
-    independent = np.outer(joint.sum(axis=1), joint.sum(axis=0))
-    filled = joint > 0
-    information = np.sum(joint[filled] * np.log(joint[filled] / independent[filled]))
-    return max(information, 0.0) / np.log(size)
+    information = mutual_info_score(None, None, contingency=counts)
+    return max(float(information), 0.0) / np.log(size)
 
 
 def _domain_share(counts, means, within):
@@ -74,10 +113,7 @@ def _pair_distances(counts, means, noise):
     known = counts >= 2
     counts, means, noise = counts[known], means[known], noise[known]
     first, second = np.triu_indices(len(counts), 1)
-    centred = means - means.mean(axis=0) if len(means) else means
-    norms = np.einsum("ij,ij->i", centred, centred)
-    products = (centred @ centred.T)[first, second]
-    distances = norms[first] + norms[second] - 2 * products
+    distances = pdist(means, "sqeuclidean")
     weights = 1 / (1 / counts[first] + 1 / counts[second] + PRECISION_FLOOR)
     return distances - noise[first] - noise[second], weights
 

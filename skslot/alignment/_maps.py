@@ -1,6 +1,6 @@
-"""The map of one client."""
+"""Maps of clients, and moving rows of many."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -10,8 +10,89 @@ from sklearn.utils.validation import check_array
 from ..geometry import displacement_map
 
 
+class ClientMap:
+    """Moves the rows of one client by an affine map.
+
+    A subclass has ``n_features`` and ``affine``, a matrix and an offset: a row ``z``
+    goes to ``matrix @ z + offset``. The matrix is symmetric and positive definite, or
+    None where rows are only shifted; the offset is None too where they stay.
+    """
+
+    def transform(self, X):
+        """Move rows towards those of the other clients.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Features of this client. float32 stays float32.
+
+        Returns
+        -------
+        X_aligned : ndarray of shape (n_samples, n_features)
+            Moved features; always a copy.
+        """
+        return self._move(self._check(X))
+
+    def _move(self, X, out=None):
+        """Align rows that were checked before, into ``out`` if it is given."""
+        matrix, offset = self._affine_or_none
+        out = np.empty_like(X, order="C") if out is None else out
+        if offset is None:
+            out[:] = X
+            return out
+        offset = offset.astype(X.dtype, copy=False)
+        if matrix is None:
+            return np.add(X, offset, out=out)
+        out[:] = offset
+        # out += X @ matrix in a single call, transposed because BLAS counts by columns
+        gemm = get_blas_funcs("gemm", dtype=X.dtype)
+        matrix = matrix.astype(X.dtype, copy=False)
+        gemm(1.0, matrix.T, X.T, beta=1.0, c=out.T, overwrite_c=True)
+        return out
+
+    def inverse_transform(self, X):
+        """Move aligned rows back to where they came from.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Aligned features of this client.
+
+        Returns
+        -------
+        X_original : ndarray of shape (n_samples, n_features)
+            Features before alignment.
+        """
+        return self._move_back(self._check(X))
+
+    def _move_back(self, X, out=None):
+        """Undo ``_move``, for rows that were checked before."""
+        matrix, offset = self._affine_or_none
+        out = np.empty_like(X, order="C") if out is None else out
+        if offset is None:
+            out[:] = X
+        elif matrix is None:
+            np.subtract(X, offset.astype(X.dtype, copy=False), out=out)
+        else:
+            out[:] = cho_solve(cho_factor(matrix), (X - offset).T).T
+        return out
+
+    @property
+    def _affine_or_none(self):
+        return self.affine
+
+    def _check(self, X):
+        X = check_array(X, dtype=(np.float64, np.float32), order="C")
+        if X.shape[1] != self.n_features:
+            raise ValueError(
+                f"X has {X.shape[1]} features, but this map was made for "
+                f"{self.n_features}."
+            )
+        return X
+
+
 @dataclass(frozen=True, eq=False)
-class TransportMap:
+class TransportMap(ClientMap):
     """Moves the features of one client towards the reference.
 
     All that a site needs at prediction time; made by
@@ -66,67 +147,134 @@ class TransportMap:
         zero = np.zeros(n_features)
         return cls(zero, np.eye(n_features), zero, tau=0.0)
 
+    def at(self, tau):
+        """Give the map another strength.
+
+        Parameters
+        ----------
+        tau : float
+            Strength: 0 leaves rows as they are, 1 is the full map.
+
+        Returns
+        -------
+        map : TransportMap
+            A new map.
+        """
+        if not 0 <= tau <= 1:
+            raise ValueError(f"tau must lie in [0, 1], got {tau!r}.")
+        return replace(self, tau=float(tau))
+
+    @property
+    def n_features(self):
+        """Number of features."""
+        return len(self.mean)
+
     @cached_property
     def affine(self):
         """Matrix and offset: a row ``z`` goes to ``matrix @ z + offset``."""
         return displacement_map(self.mean, self.matrix, self.target_mean, self.tau)
 
-    def transform(self, X):
-        """Move rows towards the reference.
+    @property
+    def _affine_or_none(self):
+        return (None, None) if self.tau == 0 else self.affine
+
+
+@dataclass(frozen=True, eq=False)
+class MixedEffectsMap(ClientMap):
+    """Takes the effect of one client out of its features.
+
+    Made by :meth:`skslot.MixedEffectsAligner.client_map`.
+
+    Parameters
+    ----------
+    mean : ndarray of shape (n_features,)
+        Mean of the client.
+    matrix : ndarray of shape (n_features, n_features) or None
+        Linear part of the full optimal-transport map; None without one.
+    offset : ndarray of shape (n_features,)
+        Offset of the client, which is subtracted.
+    tau : float
+        Strength of the linear part: 0 leaves it out, 1 is the full map. It stretches
+        rows around their mean, which it does not move.
+
+    See Also
+    --------
+    TransportMap : A map that moves the mean towards that of all clients.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skslot.alignment import MixedEffectsMap
+    >>> moved = MixedEffectsMap(np.zeros(1), None, np.array([2.0]), tau=0.0)
+    >>> moved.transform([[5.0]])
+    array([[3.]])
+    """
+
+    mean: np.ndarray
+    matrix: np.ndarray | None
+    offset: np.ndarray
+    tau: float
+
+    def __repr__(self):
+        return f"MixedEffectsMap(n_features={self.n_features}, tau={self.tau:g})"
+
+    @classmethod
+    def identity(cls, n_features):
+        """Map that leaves rows as they are.
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
-            Features of this client. float32 stays float32.
+        n_features : int
+            Number of features.
 
         Returns
         -------
-        X_aligned : ndarray of shape (n_samples, n_features)
-            Moved features; a copy, even for ``tau=0``.
+        map : MixedEffectsMap
+            The map without offset.
         """
-        return self._move(self._check(X))
+        return cls(np.zeros(n_features), None, np.zeros(n_features), tau=0.0)
 
-    def _move(self, X, out=None):
-        """Align rows that were checked before, into ``out`` if it is given."""
-        if self.tau == 0:
-            return np.positive(X, out=out, order="C")
-        matrix, offset = (part.astype(X.dtype, copy=False) for part in self.affine)
-        out = np.empty_like(X, order="C") if out is None else out
-        out[:] = offset
-        # out += X @ matrix in a single call, transposed because BLAS counts by columns
-        gemm = get_blas_funcs("gemm", dtype=X.dtype)
-        gemm(1.0, matrix.T, X.T, beta=1.0, c=out.T, overwrite_c=True)
-        return out
+    @property
+    def n_features(self):
+        """Number of features."""
+        return len(self.mean)
 
-    def inverse_transform(self, X):
-        """Move aligned rows back to where they came from.
+    def at(self, share):
+        """Go only a part of the way.
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
-            Aligned features of this client.
+        share : float
+            0 leaves rows as they are, 1 is the whole map.
 
         Returns
         -------
-        X_original : ndarray of shape (n_samples, n_features)
-            Features before alignment.
+        map : MixedEffectsMap
+            A new map.
         """
-        return self._move_back(self._check(X))
+        if not 0 <= share <= 1:
+            raise ValueError(f"share must lie in [0, 1], got {share!r}.")
+        return replace(self, offset=share * self.offset, tau=share * self.tau)
 
-    def _move_back(self, X, out=None):
-        """Undo ``_move``, for rows that were checked before."""
-        if self.tau == 0:
-            return np.positive(X, out=out, order="C")
-        matrix, offset = self.affine
-        out = np.empty_like(X, order="C") if out is None else out
-        out[:] = cho_solve(cho_factor(matrix), (X - offset).T).T
-        return out
+    @cached_property
+    def affine(self):
+        """Matrix, None for the identity, and offset, which is added."""
+        if self.matrix is None:
+            return None, -self.offset
+        matrix = self.tau * self.matrix
+        matrix[np.diag_indices_from(matrix)] += 1.0 - self.tau
+        return matrix, self.mean - matrix @ self.mean - self.offset
 
-    def _check(self, X):
-        X = check_array(X, dtype=(np.float64, np.float32), order="C")
-        if X.shape[1] != len(self.mean):
-            raise ValueError(
-                f"X has {X.shape[1]} features, but this map was made for "
-                f"{len(self.mean)}."
-            )
-        return X
+
+def move_rows(X, groups, maps, back=False):
+    """Move the rows of each client by its map, or back."""
+    moves = [each._move_back if back else each._move for each in maps]
+    if len(moves) == 1:
+        return moves[0](X)
+    moved = np.empty_like(X, order="C")
+    for move, rows in zip(moves, groups.rows, strict=True):
+        if isinstance(rows, slice):  # a view, to be written to without a copy
+            move(X[rows], out=moved[rows])
+        else:
+            moved[rows] = move(X[rows])
+    return moved

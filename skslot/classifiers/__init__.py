@@ -1,15 +1,27 @@
 """One-shot federated classifiers."""
 
-from ._base import Communication
-from ._contract import check_one_shot_classifier
 from ._fedavg import FedAvgClassifier
 from ._fedcgs import FedCGSClassifier
+from ._fedcof import FedCOFClassifier
+from ._fedcoreset import FedCoresetClassifier
+from ._fedensemble import FedEnsembleClassifier
+from ._fedmerge import FedMergeClassifier
 from ._fedpft import FedPFTClassifier
+from ._fedqda import FedQDAClassifier
+from ._fedridge import FedRidgeClassifier
+from ._mixed_effects import MixedEffectsClassifier
+from ._one_shot import OneShotClassifier
 
 __all__ = [
-    "Communication",
     "FedAvgClassifier",
     "FedCGSClassifier",
+    "FedCOFClassifier",
+    "FedCoresetClassifier",
+    "FedEnsembleClassifier",
+    "FedMergeClassifier",
     "FedPFTClassifier",
-    "check_one_shot_classifier",
+    "FedQDAClassifier",
+    "FedRidgeClassifier",
+    "MixedEffectsClassifier",
+    "OneShotClassifier",
 ]

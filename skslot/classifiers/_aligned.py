@@ -1,54 +1,44 @@
 """Alignment inside a classifier, from the same single message."""
 
-import warnings
-from dataclasses import replace
-from typing import NamedTuple
-
 import numpy as np
 from sklearn.base import clone
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, validate_data
 
-from .._clients import REMEDY, ClientGroups, shorten
-from ..alignment._client_maps import ClientMaps
-from ..alignment._steps import degeneracy_notes, summarize
-from ..exchange import ClientStatistics
-from ..exchange._packing import pack_triangle
-
-
-class MappedMessages:
-    """Messages, each with the map of its client; without aligner that is None.
-
-    Maps are made anew on each loop: all of them may be more than fits in memory.
-    """
-
-    def __init__(self, messages, aligner=None, reference=None):
-        self.messages = messages
-        self.aligner = aligner
-        self.reference = reference
-
-    def __iter__(self):
-        for message in self.messages:
-            if self.aligner is None:
-                yield message, None
-            else:
-                yield message, self.aligner.client_map(message, self.reference)
+from .._clients import shorten
+from .._linalg import pack_triangle
+from .._sklearn_compat import HasMethods
+from .._warnings import warn_user
+from ..exchange import AlignedModel, AlignmentReference, ClientStatistics
 
 
-class AlignedClassifierMixin:
-    """For classifiers with an ``aligner`` parameter, whose messages hold enough for it.
+class ClientModelsMixin:
+    """For classifiers that have a fitted ``aligner_``: each client has its own map."""
 
-    The messages, of ``_message_type``, have a ``client_statistics()`` method. Clients
-    without labels send only those: they count in the reference and get a map too.
-    ``_align`` sets the reference and gives the map of each client; ``_keep`` keeps for
-    each client what predictions need of its map.
-    """
+    @property
+    def _is_aligned(self):
+        return hasattr(self, "aligner_")
 
-    def _alignment_fields(self, moments):
-        """Packed covariance, and its shrinkage for alignment; empty without one."""
-        if self.aligner is None:
-            return pack_triangle(moments.sample_covariance()), np.empty(0)
-        statistics = summarize(moments, self.aligner.shrinkage)
-        return statistics.covariance_triangle, np.array([statistics.shrinkage])
+    def client_model(self, client):
+        if not self._is_aligned:
+            return super().client_model(client)
+        clients = self.aligner_._clients()
+        if client not in clients:
+            raise ValueError(
+                f"client {client!r} sent no message; {shorten(clients)} did."
+            )
+        return self._folded_model(client)
+
+    def _folded_model(self, client):
+        """The classifier for rows of a client that was fitted, as they are."""
+        return self._fold(self.aligner_._map_of(client), client)
+
+    def _fold(self, client_map, client):
+        return self.linear_model().pulled_back(*client_map.affine, client)
+
+    def _groups_without_ids(self, n_samples):
+        if self._is_aligned:
+            return self.aligner_._groups_without_ids(n_samples)
+        return super()._groups_without_ids(n_samples)
 
     def _warn_if_wire_is_coarse(self, X, client):
         """float16 has eleven bits: far from zero they are spent on the offset."""
@@ -59,48 +49,50 @@ class AlignedClassifierMixin:
         varies = deviation > 1e-9 * rounding  # more than rounding does
         coarse = int(np.sum((rounding > 0.1 * deviation) & varies))
         if coarse:
-            warnings.warn(
+            warn_user(
                 f"float16 rounds the mean of {coarse} features of client {client!r} by "
                 "more than a tenth of their standard deviation; use "
-                "wire_dtype='float32', or centre the features.",
-                stacklevel=4,
+                "wire_dtype='float32', or centre the features."
             )
 
-    def _allowed_messages(self):
-        without_labels = () if self.aligner is None else (ClientStatistics,)
-        return *super()._allowed_messages(), *without_labels
 
-    def _read_senders(self, messages):
-        senders = super()._read_senders(messages)
-        if self.aligner is not None and len(senders) > 1 and senders[0].client is None:
-            raise ValueError(
-                f"{len(senders)} messages came without names; give each client a name "
-                "of its own in client_update(..., client=...), as each gets its own "
-                "map."
-            )
-        return senders
+class FoldedHeadsMixin(ClientModelsMixin):
+    """For linear ones of these: the map of each client is folded into a head."""
 
-    def _align(self, messages):
-        """Set the reference; messages with the map of each client."""
-        if self.aligner is None:
-            for name in ("reference_", "_client_maps"):  # of an earlier fit
-                vars(self).pop(name, None)
-            return MappedMessages(messages)
-        facts = [_Facts.of(message) for message in messages]
-        for note in degeneracy_notes(facts, self.aligner.shrinkage):
-            warnings.warn(note, stacklevel=5)
-        self.reference_ = self.aligner.server_aggregate(messages)
-        return MappedMessages(messages, self.aligner, self.reference_)
+    def _prepare_models(self, messages):
+        self._heads = {}
+        if self._is_aligned and not self.aligner_._keeps_maps:
+            for message in messages:
+                client_map = self.aligner_._map_of(message.client, message)
+                self._heads[message.client] = self._fold(client_map, message.client)
 
-    def _keep(self, kept):
-        """Keep the map of each client, or what stands for it, by the client's name."""
-        # rows that come to this object later need not name their encoder
-        reference = self.reference_.with_encoder(None)
-        self._client_maps = ClientMaps(kept, reference, clone(self.aligner))
+    def _folded_model(self, client):
+        if client not in self._heads:
+            self._heads[client] = super()._folded_model(client)
+        return self._heads[client]
 
-    def _what_to_keep(self, client, client_map):
-        """All that predictions for a client need of its map."""
-        return client_map
+    def _scores_by_client(self, X, groups):
+        if not self._is_aligned:
+            return self._scores(X)
+        scores = np.empty((len(X), len(self.classes_)))
+        strangers = self.aligner_._maps_of_strangers(X, groups)
+        folded = {c: self._fold(each, c) for c, each in strangers.items()}
+        for client, rows in zip(groups.clients, groups.rows, strict=True):
+            model = folded.get(client) or self._folded_model(client)
+            scores[rows] = X[rows] @ model.coef.T + model.intercept
+        return scores
+
+
+class AlignedClassifierMixin(ClientModelsMixin):
+    """For classifiers with an ``aligner`` parameter, whose messages hold enough for it.
+
+    The messages, of ``_message_type``, have a ``client_statistics()`` method. Clients
+    without labels send only those: they count in the reference and get a map too.
+    ``_fit_aligner`` sets ``aligner_``, which is there only if the classifier was fitted
+    with one.
+    """
+
+    _aligner_constraint = [HasMethods(["fit_messages", "add_client"]), None]
 
     def add_client(self, X, client):
         """Give a client that joins later a map to the unchanged reference.
@@ -120,24 +112,62 @@ class AlignedClassifierMixin:
             The classifier, which now knows the client.
         """
         check_is_fitted(self)
-        if self.aligner is None:
+        if not self._is_aligned:
             raise ValueError(
                 "without aligner all clients get the same classifier: there is nothing "
                 "to add."
             )
-        known = self._fitted_maps().maps
-        if client in known:
-            raise ValueError(f"client {client!r} is known already.")
-        statistics = self.aligner.client_update(X, client)
-        added = self.aligner.client_map(statistics, self._client_maps.reference)
-        kept = {**known, client: self._what_to_keep(client, added)}
-        self._client_maps = replace(self._client_maps, maps=kept)
+        if self.client_column is None:
+            validate_data(self, X, reset=False, skip_check_array=True)
+        self.aligner_.add_client(self._read_client(X, client), client)
         return self
 
-    def _fitted_maps(self):
-        if not hasattr(self, "_client_maps"):
-            raise ValueError("aligner was set after fit; fit the classifier again.")
-        return self._client_maps
+    def shared_model(self):
+        if not self._is_aligned:
+            return super().shared_model()
+        aligner = self.aligner_
+        if not isinstance(aligner.reference_, AlignmentReference):
+            raise ValueError(
+                f"no message holds this classifier and what {type(aligner).__name__} "
+                "aligns to; send client_model(client) to each client."
+            )
+        return AlignedModel.of(self.linear_model(), aligner.reference_, aligner.tau_)
+
+    def _fit_aligner(self, messages, keep_maps=True):
+        """Fit ``aligner_`` to the messages, if there is an aligner."""
+        vars(self).pop("aligner_", None)  # of an earlier fit
+        if self.aligner is None:
+            return
+        aligner = clone(self.aligner)._fit_received(messages, keep_maps)
+        if not any(sender.has_labels for sender in messages.senders):
+            raise ValueError("no client sent labels: there is nothing to learn from.")
+        self.aligner_ = aligner
+
+    def _aligned_messages(self, messages, push):
+        """Messages with labels, of aligned rows: ``push`` moves one by a map."""
+        for message, client_map in self._with_maps(messages):
+            is_moved = client_map is not None
+            yield push(message, *client_map.affine) if is_moved else message
+
+    def _with_maps(self, messages):
+        """Messages with labels, and the maps of their clients, None if not aligned."""
+        for message in messages:
+            if isinstance(message, self._message_type):
+                if self._is_aligned:
+                    yield message, self.aligner_._map_of(message.client, message)
+                else:
+                    yield message, None
+
+    def _part_for_alignment(self, moments):
+        """Packed covariance, and its shrinkage for alignment; empty without one."""
+        triangle = pack_triangle(moments.sample_covariance())
+        if self.aligner is None:
+            return triangle, np.empty(0)
+        return triangle, self.aligner._part_for_alignment(moments)
+
+    def _allowed_messages(self):
+        without_labels = () if self.aligner is None else (ClientStatistics,)
+        return *super()._allowed_messages(), *without_labels
 
     def _read_training_rows(self, X, y, client_ids):
         if self.aligner is not None and self.aligner.client_column is not None:
@@ -146,37 +176,3 @@ class AlignedClassifierMixin:
                 "no column; set it on the classifier instead."
             )
         return super()._read_training_rows(X, y, client_ids)
-
-    def _kept_of(self, client):
-        """What is kept of a client; None without aligner."""
-        check_is_fitted(self)
-        if self.aligner is None:
-            return None
-        if client not in self._client_maps.maps:
-            known = shorten(self._client_maps.maps)
-            raise ValueError(f"client {client!r} sent no message; {known} did.")
-        return self._client_maps.maps[client]
-
-    def _groups_without_ids(self, n_samples):
-        if self.aligner is None:
-            return ClientGroups.single(None, n_samples)
-        known = list(self._fitted_maps().maps)
-        if len(known) > 1:
-            raise ValueError(
-                f"client_ids is missing, but this classifier aligns {len(known)} "
-                f"clients, each by a map of its own. {REMEDY}"
-            )
-        return ClientGroups.single(known[0], n_samples)
-
-
-class _Facts(NamedTuple):
-    """What notes on a client need, without its covariance."""
-
-    client: object
-    is_constant: bool
-    shrinkage: float
-
-    @classmethod
-    def of(cls, message):
-        sent = message.client_statistics()
-        return cls(sent.client, sent.is_constant, sent.shrinkage)

@@ -4,9 +4,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from .._clients import number_unnamed
 from ..exchange import FeatureScale, FeatureSummary, HeadWeights
-from ._base import Communication
-from ._messages import check_messages, names_of
+from ._one_shot import Communication
 
 # A spread below this multiple of the offset is rounding: such features are constant.
 ROUNDING = 64 * np.finfo(np.float64).eps
@@ -41,22 +41,18 @@ def average_heads(messages, averaging):
         name: _average([message.weights[name] for message in messages], shares)
         for name in first.weights
     }
+    counts = np.sum([message.counts for message in messages], axis=0, dtype=np.int64)
+    if counts.max() <= np.iinfo(np.int32).max:  # half the bytes, as in other messages
+        counts = counts.astype(np.int32)
     return HeadWeights(
         first.classes,
-        np.sum([message.counts for message in messages], axis=0, dtype=np.int32),
+        counts,
         weights,
         _average([message.losses for message in messages], shares),
         first.n_features,
         first.n_rounds,
         encoder=first.encoder,
     )
-
-
-def local_labels(y, classes):
-    """Classes in order, the position of each label among them, and their counts."""
-    classes = np.unique(classes)
-    codes = np.searchsorted(classes, y).astype(np.int64)
-    return classes, codes, np.bincount(codes, minlength=len(classes)).astype(np.int32)
 
 
 def training_rows(X, scale):
@@ -86,39 +82,6 @@ def check_start(start, classes, n_features):
     return start.n_rounds
 
 
-def check_finite(weights, client):
-    """Refuse weights of training that diverged."""
-    if not all(np.isfinite(array).all() for array in weights.values()):
-        raise ValueError(
-            f"training diverged at client {client!r}: some weights are not finite. "
-            "Lower the learning rate, or set standardize=True."
-        )
-
-
-def check_heads(messages):
-    """A list of heads of one round, for the same classes."""
-    messages = check_messages(messages, HeadWeights)
-    first = messages[0]
-    for message in messages:
-        if message.classes != first.classes:
-            raise ValueError(
-                f"client {message.client!r} trained a head for the classes "
-                f"{message.classes}, client {first.client!r} for {first.classes}. Pass "
-                "the same classes to every client_update."
-            )
-        if message.n_rounds != first.n_rounds:
-            raise ValueError(
-                f"messages are from different rounds: {message.n_rounds} and "
-                f"{first.n_rounds}."
-            )
-        if _shapes(message) != _shapes(first):
-            raise ValueError(
-                f"the head of client {message.client!r} is not that of client "
-                f"{first.client!r}; all must have the same architecture."
-            )
-    return messages
-
-
 @dataclass
 class TrainingRecord:
     """What was exchanged, and how the loss went."""
@@ -130,7 +93,8 @@ class TrainingRecord:
     def add_exchange(self, messages, answer):
         """Count the messages of all clients and the answer to each."""
         down = answer._nbytes(self.wire_dtype)
-        for name, message in zip(names_of(messages), messages, strict=True):
+        names = number_unnamed([message.client for message in messages])
+        for name, message in zip(names, messages, strict=True):
             before = self.communication.get(name, Communication(0, 0))
             up = message._nbytes(self.wire_dtype)
             self.communication[name] = Communication(before.up + up, before.down + down)
@@ -155,9 +119,5 @@ def _average(arrays, shares):
         for share, array in zip(shares, arrays, strict=True)
     )
     mean = total / shares.sum()
-    dtype = np.asarray(arrays[0]).dtype
+    dtype = np.result_type(*arrays)
     return mean if dtype.kind == "f" else np.rint(mean).astype(dtype)
-
-
-def _shapes(message):
-    return {name: np.shape(array) for name, array in message.weights.items()}

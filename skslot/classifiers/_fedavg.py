@@ -4,27 +4,55 @@ from functools import partial
 from numbers import Integral, Real
 
 import numpy as np
-from sklearn.base import _fit_context
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
 from .._clients import check_client_name
-from ..exchange import FeatureSummary, HeadWeights
+from .._optional import import_optional
+from .._sklearn_compat import (
+    HasMethods,
+    Interval,
+    StrOptions,
+    _fit_context,
+    validate_parameter_constraints,
+)
+from ..exchange import (
+    FeatureSummary,
+    HeadWeights,
+    check_same_features,
+    receive,
+)
 from ._averaging import (
     TrainingRecord,
     average_heads,
-    check_finite,
-    check_heads,
     check_standardization,
     check_start,
-    local_labels,
     pool_summaries,
     summarize_rows,
     training_rows,
 )
-from ._base import OneShotClassifier
-from ._messages import check_messages, checked
-from ._optional import torch_heads
+from ._one_shot import OneShotClassifier
+
+# How nets that are made here are trained, by skorch's names: default and constraint.
+NET_PARAMS = {
+    "net__lr": (0.01, Interval(Real, 0, None, closed="neither")),
+    "net__max_epochs": (10, Interval(Integral, 1, None, closed="left")),
+    "net__batch_size": (64, Interval(Integral, 1, None, closed="left")),
+    "net__optimizer": ("sgd", StrOptions({"sgd", "adam", "adamw"}), callable),
+    "net__optimizer__momentum": (0.9, Interval(Real, 0, 1, closed="left")),
+    "net__optimizer__weight_decay": (1e-5, Interval(Real, 0, None, closed="left")),
+    "net__device": ("cpu", str),
+}
+NET_DEFAULTS = {name: default for name, (default, *_) in NET_PARAMS.items()}
+NET_CONSTRAINTS = {name: allowed for name, (_, *allowed) in NET_PARAMS.items()}
+
+
+def torch_heads():
+    """Import the module that needs torch and skorch."""
+    for package in ("torch", "skorch"):
+        import_optional(package, "torch", "FedAvgClassifier")
+    from . import _torch_heads
+
+    return _torch_heads
 
 
 class FedAvgClassifier(OneShotClassifier):
@@ -35,7 +63,7 @@ class FedAvgClassifier(OneShotClassifier):
 
     When clients hold few of the classes, plain averaging is near chance. Three changes
     repair it and are the default: features are centred and scaled alike at all clients
-    (``standardize``), the head starts at zero (``head=None``), and local training is
+    (``standardize``), the head starts at zero (``net=None``), and local training is
     told which classes the client lacks (``local_softmax``). :meth:`as_in_paper` is
     without them.
 
@@ -45,27 +73,13 @@ class FedAvgClassifier(OneShotClassifier):
     ----------
     n_rounds : int, default=1
         Rounds of local training and averaging.
-    head : torch module, callable or skorch.NeuralNetClassifier, default=None
+    net : torch module, callable or skorch.NeuralNetClassifier, default=None
         What is trained. None is a linear layer that starts at zero. A module class, or
         any callable, is called with the numbers of features and of classes and returns
         a module with one logit per class; ``torch.nn.Linear`` is a linear layer with
         random weights. A module that is made already starts with the weights it has. A
-        skorch net is trained as it is, on labels 0, 1, ...: ``lr``, ``max_epochs``,
-        ``batch_size``, ``optimizer``, ``momentum``, ``weight_decay``, ``local_softmax``
-        and ``device`` then do not apply.
-    lr : float, default=0.01
-        Learning rate.
-    max_epochs : int, default=10
-        Epochs of local training in each round.
-    batch_size : int, default=64
-        Rows per step.
-    optimizer : {"sgd", "adam", "adamw"} or callable, default="sgd"
-        Optimizer, or a class like those of ``torch.optim``. It starts anew at every
-        client in every round.
-    momentum : float, default=0.9
-        Momentum; ignored by optimizers without it.
-    weight_decay : float, default=1e-5
-        Weight decay.
+        skorch net is trained as it is, on labels 0, 1, ...: ``local_softmax`` then does
+        not apply, nor do the defaults of ``net__params``.
     averaging : {"uniform", "samples"}, default="uniform"
         Whether clients count the same or by their number of rows.
     standardize : bool, default=True
@@ -84,8 +98,6 @@ class FedAvgClassifier(OneShotClassifier):
         ids are passed as ``client_ids``.
     wire_dtype : {"float64", "float32", "float16"}, default="float32"
         Precision of the messages.
-    device : str, default="cpu"
-        Device of torch.
     random_state : int, RandomState instance or None, default=None
         Seed of initial weights, order of rows and dropout. An int is the seed of torch
         at every client in the first round, and makes fits repeatable, whatever
@@ -95,6 +107,16 @@ class FedAvgClassifier(OneShotClassifier):
         skorch net, which uses as many in each process as in the calling one.
     verbose : int, default=0
         1 prints a line for each client and round that is done.
+    **net__params : dict
+        Parameters of the net by skorch's names, each with ``net__`` in front. They can
+        be searched in a grid, and a skorch net that is passed as ``net`` is not changed
+        by them. For other nets there are ``net__lr`` (default 0.01),
+        ``net__max_epochs`` (10, in each round), ``net__batch_size`` (64),
+        ``net__device`` ("cpu") and ``net__optimizer``: "sgd" (default), "adam", "adamw"
+        or a class like those of ``torch.optim``, which starts anew at every client in
+        every round. Optimizers that have them get ``net__optimizer__momentum`` (0.9)
+        and ``net__optimizer__weight_decay`` (1e-5). Other arguments of the optimizer
+        and of the module are ``net__optimizer__...`` and ``net__module__...``.
 
     Attributes
     ----------
@@ -115,8 +137,8 @@ class FedAvgClassifier(OneShotClassifier):
         (``"global_loss"``) and of the heads after local training (``"local_loss"``),
         each on the clients' own rows, averaged over clients as ``averaging`` says.
     communication_ : dict
-        For each client the bytes sent and received in all rounds, as a
-        :class:`Communication`.
+        For each client the bytes that it sent (``up``) and received (``down``) in all
+        rounds.
     n_features_in_ : int
         Number of columns of X, with the client column if there is one.
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
@@ -153,6 +175,8 @@ class FedAvgClassifier(OneShotClassifier):
     True
     >>> classifier.communication_["fax"]
     Communication(up=..., down=...)
+    >>> FedAvgClassifier(net__lr=0.05).set_params(net__max_epochs=3)
+    FedAvgClassifier(net__lr=0.05, net__max_epochs=3)
     """
 
     _message_type = HeadWeights
@@ -162,17 +186,10 @@ class FedAvgClassifier(OneShotClassifier):
     _parameter_constraints: dict = {
         **OneShotClassifier._parameter_constraints,
         "n_rounds": [Interval(Integral, 1, None, closed="left")],
-        "head": [callable, HasMethods("fit_loop"), None],
-        "lr": [Interval(Real, 0, None, closed="neither")],
-        "max_epochs": [Interval(Integral, 1, None, closed="left")],
-        "batch_size": [Interval(Integral, 1, None, closed="left")],
-        "optimizer": [StrOptions({"sgd", "adam", "adamw"}), callable],
-        "momentum": [Interval(Real, 0, 1, closed="left")],
-        "weight_decay": [Interval(Real, 0, None, closed="left")],
+        "net": [callable, HasMethods("fit_loop"), None],
         "averaging": [StrOptions({"uniform", "samples"})],
         "standardize": ["boolean"],
         "local_softmax": [StrOptions({"balanced", "held", "all"})],
-        "device": [str],
         "random_state": ["random_state"],
     }
 
@@ -180,48 +197,42 @@ class FedAvgClassifier(OneShotClassifier):
         self,
         n_rounds=1,
         *,
-        head=None,
-        lr=0.01,
-        max_epochs=10,
-        batch_size=64,
-        optimizer="sgd",
-        momentum=0.9,
-        weight_decay=1e-5,
+        net=None,
         averaging="uniform",
         standardize=True,
         local_softmax="balanced",
         client_column=None,
         wire_dtype="float32",
-        device="cpu",
         random_state=None,
         n_jobs=None,
         verbose=0,
+        **net__params,
     ):
         self.n_rounds = n_rounds
-        self.head = head
-        self.lr = lr
-        self.max_epochs = max_epochs
-        self.batch_size = batch_size
-        self.optimizer = optimizer
-        self.momentum = momentum
-        self.weight_decay = weight_decay
+        self.net = net
         self.averaging = averaging
         self.standardize = standardize
         self.local_softmax = local_softmax
         self.client_column = client_column
         self.wire_dtype = wire_dtype
-        self.device = device
         self.random_state = random_state
         self.n_jobs = n_jobs
         self.verbose = verbose
+        for name in net__params:
+            if not name.startswith("net__"):
+                raise TypeError(
+                    f"FedAvgClassifier() got an unexpected keyword argument {name!r}; "
+                    "parameters of the net start with net__, such as net__lr."
+                )
+        self._net_params = net__params
 
     @classmethod
     def as_in_paper(cls, **params):
-        """The plain setting of the SLOT-Align paper.
+        """Make a classifier with the plain setting of the SLOT-Align paper.
 
-        Features as they are, a linear layer with torch's random weights, plain
-        cross-entropy and a learning rate of 1e-3: near chance when clients hold few of
-        the classes.
+        Features as they are (``standardize=False``), a linear layer with torch's random
+        weights (``net=torch.nn.Linear``), plain cross-entropy (``local_softmax="all"``)
+        and ``net__lr=1e-3``: near chance when clients hold few of the classes.
 
         Parameters
         ----------
@@ -233,40 +244,42 @@ class FedAvgClassifier(OneShotClassifier):
         classifier : FedAvgClassifier
             An unfitted classifier.
         """
-        linear = torch_heads().torch.nn.Linear
-        paper = {"head": linear, "lr": 1e-3, "standardize": False}
-        return cls(**{**paper, "local_softmax": "all", **params})
+        paper = {
+            "net": torch_heads().torch.nn.Linear,
+            "net__lr": 1e-3,
+            "standardize": False,
+            "local_softmax": "all",
+        }
+        return cls(**{**paper, **params})
+
+    def get_params(self, deep=True):
+        params = super().get_params(deep)
+        if deep and not self._has_skorch_net():
+            params |= NET_DEFAULTS
+        return params | self._net_params
+
+    def set_params(self, **params):
+        nested = {name: params[name] for name in params if name.startswith("net__")}
+        super().set_params(**{n: v for n, v in params.items() if n not in nested})
+        self._check_net_names(name for name in nested if name not in self._net_params)
+        # a new dict, as a copy of the classifier may share the old one
+        self._net_params = self._net_params | nested
+        return self
 
     @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X, y, client_ids=None):
-        """Train at the clients and average, for all rounds.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Features of all clients, in any order.
-        y : array-like of shape (n_samples,)
-            Labels.
-        client_ids : array-like of shape (n_samples,), default=None
-            Client of each row; without any ids all rows are one client.
-
-        Returns
-        -------
-        self : FedAvgClassifier
-            The fitted classifier.
-        """
         torch_heads()
         X, y, groups = self._read_training_rows(X, y, client_ids)
         record = TrainingRecord(self.wire_dtype)
         scale = average = None
         if self.standardize:
             summaries = [
-                self.client_summary(X[rows], client)
+                self.client_summary(X[rows], client=client)
                 for client, rows in zip(groups.clients, groups.rows, strict=True)
             ]
             scale = self.server_scale(summaries)
             record.add_exchange(summaries, scale)
-        fixed = {"seed": self._seed(), "n_threads": torch_heads().n_threads()}
+        fixed = self._training_state()
         for _ in range(self.n_rounds):
             step = partial(self._train_client, scale=scale, start=average, **fixed)
             messages = self._run_clients(step, X, y, groups)
@@ -276,7 +289,7 @@ class FedAvgClassifier(OneShotClassifier):
 
     # ---------------------------------------------------------------- the steps
 
-    def client_summary(self, X, client=None):
+    def client_summary(self, X, *, client=None):
         """Client step before training: size, mean and variance of the rows.
 
         Only for ``standardize=True``. Needs no fit and changes nothing.
@@ -314,10 +327,12 @@ class FedAvgClassifier(OneShotClassifier):
             The message to all clients, in the precision of the wire.
         """
         self._validate_params()
-        scale = pool_summaries(check_messages(summaries, FeatureSummary))
+        scale = pool_summaries(list(receive(summaries, FeatureSummary)))
         return scale.as_received(self.wire_dtype)
 
-    def client_update(self, X, y, classes=None, client=None, *, scale=None, start=None):
+    def client_update(
+        self, X, y=None, *, classes=None, client=None, scale=None, start=None
+    ):
         """Client step: train the head on the rows of one client.
 
         Needs no fit, changes nothing, and is what ``fit`` does for each client and
@@ -327,8 +342,8 @@ class FedAvgClassifier(OneShotClassifier):
         ----------
         X : array-like of shape (n_samples, n_features)
             Rows of the client.
-        y : array-like of shape (n_samples,)
-            Their labels.
+        y : array-like of shape (n_samples,), default=None
+            Their labels; they are needed.
         classes : array-like of shape (n_classes,), default=None
             Labels that may occur, the same at all clients; by default those in ``y``.
         client : object, default=None
@@ -344,15 +359,16 @@ class FedAvgClassifier(OneShotClassifier):
             The message to the server, in the precision of the wire.
         """
         heads = torch_heads()
+        self._validate_params()
         is_seeded = isinstance(self.random_state, Integral)
-        if start is None and not is_seeded and heads.starts_at_random(self.head):
+        has_weights = self.net is None or isinstance(self.net, heads.torch.nn.Module)
+        if start is None and not is_seeded and not has_weights:
             raise ValueError(
-                "clients must start with the same weights, and those of this head are "
+                "clients must start with the same weights, and those of this net are "
                 "random: set random_state to the same integer at all clients."
             )
-        return self._train_client(
-            X, y, classes, client, scale, start, self._seed(), heads.n_threads()
-        )
+        given = {"scale": scale, "start": start, **self._training_state()}
+        return self._train_client(X, y, classes, client, **given)
 
     def server_average(self, messages):
         """Server step: the average of the heads of one round.
@@ -370,7 +386,7 @@ class FedAvgClassifier(OneShotClassifier):
             The message to all clients, in the precision of the wire.
         """
         self._validate_params()
-        average = average_heads(check_heads(messages), self.averaging)
+        average = average_heads(list(receive(messages, HeadWeights)), self.averaging)
         return average.as_received(self.wire_dtype)
 
     def server_aggregate(self, messages, summaries=()):
@@ -390,7 +406,7 @@ class FedAvgClassifier(OneShotClassifier):
             The classifier, fitted.
         """
         self._validate_params()
-        messages, summaries = list(checked(messages, HeadWeights)), list(summaries)
+        messages, summaries = list(messages), list(summaries)
         check_standardization(
             self.standardize, bool(summaries), "summaries", "client_summary"
         )
@@ -398,14 +414,18 @@ class FedAvgClassifier(OneShotClassifier):
         if summaries:
             scale = self.server_scale(summaries)
             record.add_exchange(summaries, scale)
-        for number in sorted({message.n_rounds for message in messages}):
-            heads = [message for message in messages if message.n_rounds == number]
-            average = self.server_average(heads)
+        rounds = {}
+        for message in messages:
+            rounds.setdefault(getattr(message, "n_rounds", 0), []).append(message)
+        average = None
+        for _, heads in sorted(rounds.items()) or [(0, [])]:
+            before, average = average, self.server_average(heads)
+            check_same_features(before or average, average)
             record.add_round(heads, average)
         return self._adopt(average, scale, record)
 
     def local_net(self, n_features, counts):
-        """The net that a client trains, unfitted.
+        """Make the net that a client trains, unfitted.
 
         With one client and one round, the classifier is this net, fitted to the
         standardized rows and to labels 0, 1, ... after ``torch.manual_seed`` with
@@ -423,15 +443,43 @@ class FedAvgClassifier(OneShotClassifier):
         net : skorch.NeuralNetClassifier
             A new net.
         """
-        params = self.get_params(deep=False)
-        return torch_heads().make_net(params, n_features, counts)
+        net = self.net, self._net_params, NET_DEFAULTS
+        return torch_heads().make_net(*net, self.local_softmax, n_features, counts)
 
     # ------------------------------------------------------------------ helpers
 
-    def _seed(self):
-        if isinstance(self.random_state, Integral):
-            return int(self.random_state)
-        return check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
+    def _has_skorch_net(self):
+        return hasattr(self.net, "get_params") and not isinstance(self.net, type)
+
+    def _validate_params(self):
+        super()._validate_params()
+        self._check_net_names(self._net_params)
+        if not self._has_skorch_net():
+            name = type(self).__name__
+            validate_parameter_constraints(NET_CONSTRAINTS, self._net_params, name)
+
+    def _check_net_names(self, names):
+        """Refuse names that the net does not have."""
+        known, hint = NET_DEFAULTS, "; for others, pass a skorch net"
+        if self._has_skorch_net():
+            known, hint = [f"net__{name}" for name in self.net.get_params()], ""
+        parts = {"module", *(name.split("__")[1] for name in known)}
+        for name in names:
+            _, part, *rest = name.split("__")
+            if name not in known and not (rest and part in parts):
+                public = ", ".join(n for n in known if not n.startswith("net___"))
+                raise ValueError(
+                    f"Invalid parameter {name!r} for {type(self).__name__}. Valid "
+                    f"parameters of its net are {public}, and those that start with "
+                    f"net__module__ or net__optimizer__{hint}."
+                )
+
+    def _training_state(self):
+        """Seed and threads of torch: what all clients train with, in any process."""
+        seed = self.random_state
+        if not isinstance(seed, Integral):
+            seed = check_random_state(seed).randint(np.iinfo(np.int32).max)
+        return {"seed": int(seed), "n_threads": torch_heads().torch.get_num_threads()}
 
     def _say_done(self, message, count):
         self._say(
@@ -444,13 +492,19 @@ class FedAvgClassifier(OneShotClassifier):
         check_standardization(
             self.standardize, scale is not None, "scale", "server_scale"
         )
-        classes, codes, counts = local_labels(y, classes)
+        classes = np.unique(classes)
+        codes = np.searchsorted(classes, y)
+        counts = np.bincount(codes, minlength=len(classes)).astype(np.int32)
         n_rounds = check_start(start, classes, X.shape[1])
         net, rows = self.local_net(X.shape[1], counts), training_rows(X, scale)
         weights, losses = torch_heads().train(
             net, rows, codes, start, seed + n_rounds, n_threads
         )
-        check_finite(weights, client)
+        if not all(np.isfinite(array).all() for array in weights.values()):
+            raise ValueError(
+                f"training diverged at client {client!r}: some weights are not finite. "
+                "Lower the learning rate, or set standardize=True."
+            )
         facts = X.shape[1], n_rounds + 1, client
         message = HeadWeights(classes.tolist(), counts, weights, losses, *facts)
         return message.as_received(self.wire_dtype)

@@ -3,17 +3,13 @@
 from numbers import Real
 
 import numpy as np
-from sklearn.base import clone
-from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
-from ..exchange import ClassStatistics, LinearModel
-from ..statistics import FeatureMoments
-from ._aligned import AlignedClassifierMixin
-from ._base import OneShotClassifier
-from ._gaussian import counts_and_means, gaussian_head, pool_statistics, regularize
+from .._sklearn_compat import Interval, StrOptions
+from ._class_statistics import ClassStatisticsClassifier
+from ._gaussian import class_priors, gaussian_head, regularize
 
 
-class FedCGSClassifier(AlignedClassifierMixin, OneShotClassifier):
+class FedCGSClassifier(ClassStatisticsClassifier):
     """Federated Gaussian classifier from class statistics, in one round.
 
     Clients send class counts, class means and one covariance. The server adds them up
@@ -24,9 +20,10 @@ class FedCGSClassifier(AlignedClassifierMixin, OneShotClassifier):
 
     Parameters
     ----------
-    covariance : {"total", "within"}, default="total"
+    covariance : {"total", "within", "identity"}, default="total"
         Covariance of all rows, as in FedCGS, or around the class means, which is linear
-        discriminant analysis.
+        discriminant analysis. "identity" takes all directions as equally wide: with
+        ``priors="uniform"`` the nearest class mean is predicted, as in FedNCM [3]_.
     ridge : "auto" or float, default="auto"
         What keeps the covariance invertible. "auto" shrinks it towards a multiple of
         the identity by the oracle-approximating coefficient [2]_ for its number of
@@ -61,9 +58,9 @@ default="empirical"
     priors_ : ndarray of shape (n_classes,)
         Class probabilities used.
     communication_ : dict
-        For each client the bytes sent and received, as a :class:`Communication`.
-    reference_ : AlignmentReference
-        Reference of the alignment; only with ``aligner``.
+        For each client the bytes that it sent (``up``) and received (``down``).
+    aligner_ : FederatedOTAligner
+        The fitted aligner; only with ``aligner``.
     n_features_in_ : int
         Number of columns of X, with the client column if there is one.
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
@@ -74,6 +71,8 @@ default="empirical"
     FederatedOTAligner : Aligns features of clients.
     sklearn.discriminant_analysis.LinearDiscriminantAnalysis : The same from pooled rows
         with ``covariance="within"`` and ``ridge=0``.
+    sklearn.neighbors.NearestCentroid : The same from pooled rows with
+        ``covariance="identity"`` and ``priors="uniform"``.
 
     References
     ----------
@@ -81,6 +80,8 @@ default="empirical"
        Federated Learning". AAAI, 2025.
     .. [2] Y. Chen, A. Wiesel, Y. C. Eldar, A. O. Hero. "Shrinkage Algorithms for MMSE
        Covariance Estimation". IEEE Transactions on Signal Processing, 2010.
+    .. [3] G. Legate, N. Bernier, L. Page-Caccia, E. Oyallon, E. Belilovsky. "Guiding
+       The Last Layer in Federated Learning with Pre-Trained Models". NeurIPS, 2023.
 
     Examples
     --------
@@ -96,17 +97,12 @@ default="empirical"
     Communication(up=..., down=...)
     """
 
-    _message_type = ClassStatistics
-
     _parameter_constraints: dict = {
-        **OneShotClassifier._parameter_constraints,
-        "covariance": [StrOptions({"total", "within"})],
+        **ClassStatisticsClassifier._parameter_constraints,
+        "covariance": [StrOptions({"total", "within", "identity"})],
         "ridge": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
         "priors": [StrOptions({"empirical", "uniform"}), "array-like"],
-        "aligner": [
-            HasMethods(["client_update", "client_map", "server_aggregate"]),
-            None,
-        ],
+        "aligner": ClassStatisticsClassifier._aligner_constraint,
     }
 
     def __init__(
@@ -130,88 +126,9 @@ default="empirical"
         self.n_jobs = n_jobs
         self.verbose = verbose
 
-    def client_classifier(self, client):
-        """The classifier for one client, with its alignment folded in.
-
-        What the server sends to that client: it predicts from unaligned features and
-        needs no ids.
-
-        Parameters
-        ----------
-        client : object
-            The client.
-
-        Returns
-        -------
-        classifier : FedCGSClassifier
-            A fitted classifier without ``aligner``.
-        """
-        model = self._model_for(client)
-        # nothing of other clients goes along: no map, no reference
-        classifier = clone(self).set_params(aligner=None, client_column=None)
-        classifier.classes_, classifier.priors_ = self.classes_, self.priors_
-        classifier._encoder = self._encoder
-        classifier.coef_, classifier.intercept_ = model.coef, model.intercept
-        classifier.n_features_in_ = model.coef.shape[1]
-        names = getattr(self, "feature_names_in_", None)
-        if names is not None:
-            ids = [] if self.client_column is None else self._client_position
-            classifier.feature_names_in_ = np.delete(names, ids)
-        return classifier
-
-    @property
-    def _ids_matter(self):
-        return self.aligner is not None
-
-    def _summarize(self, X, y, classes, client):
-        self._warn_if_wire_is_coarse(X, client)
-        counts, means = counts_and_means(X, y, classes)
-        fields = self._alignment_fields(FeatureMoments.from_rows(X))
-        return ClassStatistics(classes.tolist(), counts, means, *fields, client)
-
-    def _learn(self, messages):
-        mapped = self._align(messages)
-        pooled = pool_statistics(
-            message if client_map is None else message.pushed(*client_map.affine)
-            for message, client_map in mapped
-            if isinstance(message, ClassStatistics)
-        )
+    def _fit_head(self, pooled):
         covariance = regularize(pooled, self.covariance, self.ridge)
-        self.classes_ = pooled.classes
-        self.priors_ = self._class_priors(pooled.counts)
+        self.priors_ = class_priors(self.priors, pooled.counts, self.classes_)
         self.coef_, self.intercept_ = gaussian_head(
             pooled.means, covariance, np.log(self.priors_)
         )
-        if self.aligner is not None:
-            self._keep({m.client: self._what_to_keep(m.client, t) for m, t in mapped})
-
-    def _what_to_keep(self, client, client_map):
-        """The classifier of one client: all that predictions need of its map."""
-        return super()._model_for(client).pulled_back(*client_map.affine, client)
-
-    def _model_for(self, client):
-        model = self._kept_of(client)
-        return super()._model_for(client) if model is None else model
-
-    def _scores_by_client(self, X, groups):
-        if self.aligner is None:
-            return self._scores(X)
-        scores = np.empty((len(X), len(self.classes_)))
-        found = self._fitted_maps().choose(X, groups)
-        for model, client, rows in zip(found, groups.clients, groups.rows, strict=True):
-            if not isinstance(model, LinearModel):  # the map of an unknown client
-                model = self._what_to_keep(client, model)
-            scores[rows] = X[rows] @ model.coef.T + model.intercept
-        return scores
-
-    def _class_priors(self, counts):
-        if isinstance(self.priors, str):
-            counts = counts if self.priors == "empirical" else np.ones_like(counts)
-            return counts / counts.sum()
-        priors = np.asarray(self.priors, dtype=np.float64)
-        if priors.shape != counts.shape or not ((priors > 0) & (priors < np.inf)).all():
-            raise ValueError(
-                f"priors must be {len(counts)} positive numbers, one for each of the "
-                f"classes {self.classes_.tolist()}, got {self.priors!r}."
-            )
-        return priors / priors.sum()

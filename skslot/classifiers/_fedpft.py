@@ -1,45 +1,34 @@
 """FedPFT: a classifier trained on rows drawn from the clients' class mixtures."""
 
-import pickle
+from functools import partial
+from math import fsum
 from numbers import Integral, Real
 
 import numpy as np
-from sklearn.base import clone, is_classifier
-from sklearn.dummy import DummyClassifier
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer
-from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
-from sklearn.utils.metaestimators import available_if
 
+from .._sklearn_compat import HasMethods, Interval, StrOptions
 from ..exchange import ClassMixtures
 from ..statistics import FeatureMoments
 from ._aligned import AlignedClassifierMixin
-from ._base import OneShotClassifier
-from ._logistic import CentredLogisticRegression
+from ._logistic import UnitFreeLogisticRegression
 from ._mixtures import (
     COVARIANCE_TYPES,
+    Outline,
     check_can_be_drawn,
     draw_rows,
     fit_mixture,
-    push_mixtures,
+    merge_by_class,
+    ranks_by_content,
 )
+from ._one_shot import OneShotClassifier
+from ._server_estimator import ServerEstimatorMixin, choose_estimator
 
 
-def _estimator_has(method):
-    def check(self):
-        if hasattr(self, "estimator_"):
-            return hasattr(self.estimator_, method)
-        return self.estimator is None or hasattr(self.estimator, method)
-
-    return check
-
-
-class FedPFTClassifier(AlignedClassifierMixin, OneShotClassifier):
+class FedPFTClassifier(ServerEstimatorMixin, AlignedClassifierMixin, OneShotClassifier):
     """Federated classifier trained on synthetic features, in one round.
 
-    Clients send a Gaussian mixture for each of their classes. The server draws as many
-    rows as there were from these mixtures and trains any classifier on them (FedPFT
-    [1]_).
+    Clients send a Gaussian mixture for each of their classes. The server draws rows
+    from these mixtures and trains any classifier on them (FedPFT [1]_).
 
     Read more in the :doc:`User Guide </user_guide/classifiers>`.
 
@@ -48,19 +37,32 @@ class FedPFTClassifier(AlignedClassifierMixin, OneShotClassifier):
     n_components : int, default=1
         Components of each mixture. One has a closed form; more are fitted by
         expectation maximisation, at most one per distinct row of the class.
-    covariance_type : {"spherical", "diag", "full"}, default="spherical"
+    covariance_type : {"spherical", "diag", "full", "lowrank"}, default="spherical"
         Shape of the components. Per class a client sends K (m + 2), K (2 m + 1) or
-        K (m + m (m + 1) / 2 + 1) numbers, with K components and m features.
+        K (m + m (m + 1) / 2 + 1) numbers, with K components and m features. "lowrank"
+        has one component and takes m (q + 1) + 2 numbers: a mean, q loadings and what
+        they leave, by probabilistic principal component analysis [2]_, which is also
+        the linear case of a conditional variational autoencoder.
+    n_loadings : int, default=10
+        Loadings q of ``covariance_type="lowrank"``, at most one per feature. Other
+        shapes do not use it.
+    pool : {"client", "class"}, default="client"
+        "client" draws from the mixtures of each client. "class" first merges those of
+        all clients, so that each class has one Gaussian with the mean and covariance of
+        all its rows (CCVR [3]_).
+    draws : "counts" or int, default="counts"
+        Rows drawn for each class of each client, or of each class with
+        ``pool="class"``: as many as there were, or this many. A fixed number lets small
+        clients count as much as large ones.
     estimator : estimator object, default=None
         Classifier trained by the server on the rows drawn; by default the logistic
-        regression of scikit-learn, fitted to centred rows.
+        regression of scikit-learn, fitted to centred rows that are divided by the root
+        of their mean variance, so that the unit of the features does not matter.
     reg_covar : float, default=1e-6
-        Added to the variances.
+        Added to the variances, as a share of the mean variance within components.
     aligner : FederatedOTAligner, default=None
-        Aligns the clients without a second exchange. With one component and
-        ``covariance_type="full"``, predictions equal those of a Pipeline of this
-        aligner and this classifier; other mixtures are mapped approximately.
-        ``predict`` then needs ``client_ids``.
+        Aligns the clients without a second exchange: rows are drawn as the client has
+        them, and then mapped. ``predict`` then needs ``client_ids``.
     client_column : str or int, default=None
         Name or position of the column of X that holds the client ids. None means that
         ids are passed as ``client_ids``.
@@ -82,11 +84,11 @@ class FedPFTClassifier(AlignedClassifierMixin, OneShotClassifier):
     estimator_ : estimator object
         The classifier trained by the server.
     communication_ : dict
-        For each client the bytes sent and received, as a :class:`Communication`. A
+        For each client the bytes that it sent (``up``) and received (``down``). A
         linear estimator is sent as a :class:`~skslot.exchange.LinearModel`, any other
-        is counted as it pickles.
-    reference_ : AlignmentReference
-        Reference of the alignment; only with ``aligner``.
+        is counted as it pickles, with the map of the client.
+    aligner_ : FederatedOTAligner
+        The fitted aligner; only with ``aligner``.
     n_features_in_ : int
         Number of columns of X, with the client column if there is one.
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
@@ -102,11 +104,26 @@ class FedPFTClassifier(AlignedClassifierMixin, OneShotClassifier):
     Numbers of rows are what the clients say. If drawing as many would take more than
     8 GB, the server refuses, and names the client with the most.
 
+    A Pipeline of an aligner and this classifier describes rows after the map,
+    ``aligner`` describes them before. With one component and ``covariance_type="full"``
+    that is the same Gaussian: rows drawn have the same mean, and covariances that
+    differ by chance only; with ``pool="class"`` predictions are the same up to
+    rounding. Other shapes do not stay so under a map, and results differ slightly.
+
+    Neither the names of clients nor the order of their messages changes a row that is
+    drawn: messages are ordered by what is in them. With the default ``estimator``,
+    features in another unit give the same predictions, up to the rounding of the wire.
+
     References
     ----------
     .. [1] M. Beitollahi, A. Bie, S. Hemati, L. M. Brunswic, X. Li, X. Chen, G. Zhang.
        "Parametric Feature Transfer: One-shot Federated Learning with Foundation
        Models". arXiv:2402.01862, 2024.
+    .. [2] M. E. Tipping, C. M. Bishop. "Probabilistic Principal Component Analysis".
+       Journal of the Royal Statistical Society B, 61(3), 1999.
+    .. [3] M. Luo, F. Chen, D. Hu, Y. Zhang, J. Liang, J. Feng. "No Fear of
+       Heterogeneity: Classifier Calibration for Federated Learning with Non-IID Data".
+       NeurIPS, 2021.
 
     Examples
     --------
@@ -118,6 +135,12 @@ class FedPFTClassifier(AlignedClassifierMixin, OneShotClassifier):
     FedPFTClassifier(random_state=0)
     >>> classifier.score(data.data, data.target) > 0.85
     True
+    >>> classifier.set_params(covariance_type="lowrank", n_loadings=5)
+    FedPFTClassifier(covariance_type='lowrank', n_loadings=5, random_state=0)
+    >>> classifier.fit(data.data, data.target, client_ids=data.client_ids)
+    FedPFTClassifier(covariance_type='lowrank', n_loadings=5, random_state=0)
+    >>> classifier.score(data.data, data.target) > 0.92
+    True
     """
 
     _message_type = ClassMixtures
@@ -126,12 +149,12 @@ class FedPFTClassifier(AlignedClassifierMixin, OneShotClassifier):
         **OneShotClassifier._parameter_constraints,
         "n_components": [Interval(Integral, 1, None, closed="left")],
         "covariance_type": [StrOptions(set(COVARIANCE_TYPES))],
+        "n_loadings": [Interval(Integral, 1, None, closed="left")],
+        "pool": [StrOptions({"client", "class"})],
+        "draws": [StrOptions({"counts"}), Interval(Integral, 1, None, closed="left")],
         "estimator": [HasMethods(["fit", "predict"]), None],
         "reg_covar": [Interval(Real, 0, None, closed="left")],
-        "aligner": [
-            HasMethods(["client_update", "client_map", "server_aggregate"]),
-            None,
-        ],
+        "aligner": AlignedClassifierMixin._aligner_constraint,
         "random_state": ["random_state"],
     }
 
@@ -140,6 +163,9 @@ class FedPFTClassifier(AlignedClassifierMixin, OneShotClassifier):
         n_components=1,
         *,
         covariance_type="spherical",
+        n_loadings=10,
+        pool="client",
+        draws="counts",
         estimator=None,
         reg_covar=1e-6,
         aligner=None,
@@ -151,6 +177,9 @@ class FedPFTClassifier(AlignedClassifierMixin, OneShotClassifier):
     ):
         self.n_components = n_components
         self.covariance_type = covariance_type
+        self.n_loadings = n_loadings
+        self.pool = pool
+        self.draws = draws
         self.estimator = estimator
         self.reg_covar = reg_covar
         self.aligner = aligner
@@ -160,174 +189,74 @@ class FedPFTClassifier(AlignedClassifierMixin, OneShotClassifier):
         self.n_jobs = n_jobs
         self.verbose = verbose
 
-    def client_classifier(self, client):
-        """The classifier for one client, with its alignment built in.
-
-        What the server sends to that client: it predicts from unaligned features and
-        needs no ids.
-
-        Parameters
-        ----------
-        client : object
-            The client.
-
-        Returns
-        -------
-        classifier : estimator object
-            A fitted classifier; with ``aligner`` a Pipeline of the client's map and
-            ``estimator_``.
-        """
-        client_map = self._kept_of(client)
-        if client_map is None:
-            return self.estimator_
-        return make_pipeline(FunctionTransformer(client_map.transform), self.estimator_)
-
-    def predict(self, X, client_ids=None):
-        """Most likely class of each row.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Features.
-        client_ids : array-like of shape (n_samples,) or scalar, default=None
-            Client of each row; only needed with ``aligner``.
-
-        Returns
-        -------
-        labels : ndarray of shape (n_samples,)
-            Predicted labels.
-        """
-        features = self._aligned_rows(X, client_ids)
-        return self.estimator_.predict(features)
-
-    @available_if(_estimator_has("decision_function"))
-    def decision_function(self, X, client_ids=None):
-        """Decision function of the estimator.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Features.
-        client_ids : array-like of shape (n_samples,) or scalar, default=None
-            Client of each row; only needed with ``aligner``.
-
-        Returns
-        -------
-        scores : ndarray of shape (n_samples, n_classes) or (n_samples,)
-            As the estimator defines them.
-        """
-        features = self._aligned_rows(X, client_ids)
-        return self.estimator_.decision_function(features)
-
-    @available_if(_estimator_has("predict_proba"))
-    def predict_proba(self, X, client_ids=None):
-        """Probability of each class.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Features.
-        client_ids : array-like of shape (n_samples,) or scalar, default=None
-            Client of each row; only needed with ``aligner``.
-
-        Returns
-        -------
-        probabilities : ndarray of shape (n_samples, n_classes)
-            One column per entry of ``classes_``.
-        """
-        features = self._aligned_rows(X, client_ids)
-        return self.estimator_.predict_proba(features)
-
-    @available_if(_estimator_has("predict_proba"))
-    def predict_log_proba(self, X, client_ids=None):
-        """Logarithm of the probability of each class.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Features.
-        client_ids : array-like of shape (n_samples,) or scalar, default=None
-            Client of each row; only needed with ``aligner``.
-
-        Returns
-        -------
-        log_probabilities : ndarray of shape (n_samples, n_classes)
-            One column per entry of ``classes_``.
-        """
-        return np.log(self.predict_proba(X, client_ids))
-
-    def _summarize(self, X, y, classes, client):
+    def _summarize(self, X, y, classes, client, seed):
         self._warn_if_wire_is_coarse(X, client)
+        if self.covariance_type == "lowrank" and self.n_components > 1:
+            raise ValueError(
+                f"covariance_type='lowrank' has one component per class, got "
+                f"n_components={self.n_components}; raise n_loadings instead."
+            )
         held, counts = np.unique(y, return_counts=True)
-        seed = self._seed()
-        shape = self.n_components, self.covariance_type, self.reg_covar
+        shape = self.n_components, self.covariance_type, self.n_loadings, self.reg_covar
         parts = [fit_mixture(X[y == label], *shape, seed) for label in held]
-        fields = np.empty(0), np.empty(0)
+        part = np.empty(0), np.empty(0)
         if self.aligner is not None:
-            fields = self._alignment_fields(FeatureMoments.from_rows(X))
+            part = self._part_for_alignment(FeatureMoments.from_rows(X))
         return ClassMixtures(
             held.tolist(),
             self.covariance_type,
             counts.astype(np.int32),
             np.array([len(weights) for weights, *_ in parts], dtype=np.int32),
             *map(np.concatenate, zip(*parts, strict=True)),
-            *fields,
+            *part,
             client,
         )
 
-    def _learn(self, messages):
-        check_can_be_drawn(m for m in messages if isinstance(m, ClassMixtures))
-        rng = np.random.default_rng(self._seed())
-        rows, labels, maps = [], [], {}
-        for message, client_map in self._align(messages):
-            if client_map is not None:
-                maps[message.client] = client_map
-            if not isinstance(message, ClassMixtures):
-                continue
-            if client_map is not None:
-                message = push_mixtures(message, *client_map.affine)
-            drawn, drawn_labels = draw_rows(message, self.reg_covar, rng)
-            rows.append(drawn)
-            labels += drawn_labels
-        if self.aligner is not None:
-            self._keep(maps)
+    def _learn(self, messages, seed):
+        outlines = [Outline.of(m) for m in messages if isinstance(m, ClassMixtures)]
+        self._check_can_be_drawn(outlines)
+        self._fit_aligner(messages)
+        parts = self._draw(messages, outlines, seed)
+        rows, labels = map(np.concatenate, zip(*parts, strict=True))
         self._say(f"training on {len(labels)} rows drawn")
-        self.estimator_ = self._make_estimator(len(set(labels)))
-        self.estimator_.fit(np.vstack(rows), np.array(labels))
+        default = UnitFreeLogisticRegression(max_iter=1000)
+        self.estimator_ = choose_estimator(self.estimator, default, labels, seed)
+        self.estimator_.fit(rows, labels)
         self.classes_ = self.estimator_.classes_
 
-    def _aligned_rows(self, X, client_ids):
-        X, groups = self._prediction_rows(X, client_ids)
-        return X if self.aligner is None else self._fitted_maps().move(X, groups)
+    def _draw(self, messages, outlines, seed):
+        """Rows and labels drawn from each message, or from all merged by class."""
+        total = sum(each.n_samples for each in outlines)
+        # an exact sum does not depend on the order of the messages
+        variance = fsum(each.n_samples * each.variance for each in outlines) / total
+        draw = partial(draw_rows, draws=self.draws, ridge=self.reg_covar * variance)
+        if self.pool == "class":
+            merged = merge_by_class(self._with_maps(messages))
+            return [draw(merged, rng=np.random.default_rng(seed))]
+        parts = [None] * len(outlines)
+        ranks = ranks_by_content(outlines)
+        for rank, each in zip(ranks, self._with_maps(messages), strict=True):
+            message, client_map = each
+            rows, labels = draw(message, rng=np.random.default_rng([seed, rank]))
+            if client_map is not None:
+                rows = client_map.transform(rows)
+            parts[rank] = rows, labels
+        return parts
 
-    def _make_estimator(self, n_classes):
-        if n_classes == 1:  # most classifiers refuse a single class
-            return DummyClassifier(strategy="prior")
-        if self.estimator is None:
-            return CentredLogisticRegression(max_iter=1000)
-        if not is_classifier(self.estimator):
-            raise ValueError(
-                f"estimator must be a classifier, got {type(self.estimator).__name__}."
+    def _check_can_be_drawn(self, outlines):
+        """Refuse more rows than fit in memory, which anybody may claim to have."""
+        if not outlines:
+            return
+        if self.draws == "counts":
+            most = max(outlines, key=lambda each: each.n_samples)
+            n_rows = sum(each.n_samples for each in outlines)
+            remedy = (
+                f"Client {most.client!r} says that it has {most.n_samples} of them: if "
+                "that is wrong, leave its message out; otherwise pass a number as "
+                "draws."
             )
-        estimator = clone(self.estimator)
-        unset = {
-            name: self._seed()
-            for name, value in estimator.get_params().items()
-            if name.split("__")[-1] == "random_state" and value is None
-        }
-        return estimator.set_params(**unset)
-
-    def _linear_head(self):
-        return self.estimator_
-
-    def _model_for(self, client):
-        model, client_map = super()._model_for(client), self._kept_of(client)
-        if client_map is None:
-            return model
-        return model.pulled_back(*client_map.affine, client)
-
-    def _download_size(self, client):
-        """Bytes of a linear classifier with the map folded in, or of the pickle."""
-        if hasattr(self.estimator_, "coef_"):
-            return super()._download_size(client)
-        return len(pickle.dumps(self.client_classifier(client)))
+        else:
+            held = [label for each in outlines for label in each.classes]
+            cells = len(set(held)) if self.pool == "class" else len(held)
+            n_rows, remedy = cells * self.draws, f"Lower draws={self.draws}."
+        check_can_be_drawn(n_rows, outlines[0].n_features, remedy)

@@ -1,13 +1,17 @@
 """Gaussian classifiers from class statistics: pure functions of arrays."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.linalg import LinAlgError, cho_solve
 
-from ..geometry._linalg import cholesky, eigh
-from ..statistics._classes import class_means, merge_class_means
-from ..statistics._shrinkage import shrink, shrinkage_coefficient
+from .._linalg import cholesky, eigh, is_constant
+from ..statistics import (
+    class_means,
+    merge_class_means,
+    shrink_covariance,
+    shrinkage_coefficient,
+)
 
 # Added to the diagonal by ridge="auto", in units of the mean variance of a feature:
 # keeps constant features and classes of one row from making the covariance singular.
@@ -15,6 +19,10 @@ LEAST_RIDGE = 1e-6
 
 # A feature of which less than this share is not a linear combination of others.
 COLLINEAR = 1e-12
+
+RIDGE_REMEDY = (
+    "so ridge=0 or a tiny ridge cannot invert it; use ridge='auto' or a larger number."
+)
 
 
 @dataclass(frozen=True)
@@ -26,14 +34,39 @@ class PooledStatistics:
     means: np.ndarray
     scatter: np.ndarray
 
+    @property
+    def n_samples(self):
+        """Number of rows, or their weight."""
+        return self.counts.sum()
+
+    @property
+    def mean(self):
+        """Mean of all rows."""
+        return self.counts @ self.means / self.n_samples
+
     def covariance(self, kind):
-        """Covariance of all rows ("total") or around their class means ("within")."""
-        n_samples = self.counts.sum()
+        """Covariance of all rows ("total") or around their class means ("within").
+
+        "identity" is that multiple of the identity that has the trace of the latter.
+        """
         if kind == "total":
-            return self.scatter / n_samples
-        centred = self.means - self.counts @ self.means / n_samples
-        between = (centred.T * self.counts) @ centred
-        return (self.scatter - between) / n_samples
+            return self.scatter / self.n_samples
+        within = (self.scatter - self._between()) / self.n_samples
+        return shrink_covariance(within, 1.0) if kind == "identity" else within
+
+    def weighted(self, weights):
+        """The same where rows count by the weight of their class.
+
+        Exact for classes that have one covariance, as clients send one for all.
+        """
+        heavier = replace(self, counts=weights * self.counts)
+        within = heavier.n_samples * self.covariance("within")
+        return replace(heavier, scatter=within + heavier._between())
+
+    def _between(self):
+        """Scatter of the class means."""
+        centred = self.means - self.mean
+        return (centred.T * self.counts) @ centred
 
 
 def counts_and_means(X, y, classes):
@@ -60,19 +93,23 @@ def pool_statistics(messages):
         scatter += np.outer(n_samples * share * apart, apart)
         mean = mean + share * apart
         n_samples += added
-        means = merge_class_means(means, _means_held(message))
+        means = merge_class_means(means, message._means_held())
+    return PooledStatistics(*stack_means(means), scatter)
+
+
+def stack_means(means):
+    """Classes in their order, and arrays of their counts and means."""
     classes = np.unique(list(means))
     counts, means = zip(*(means[label] for label in classes.tolist()), strict=True)
-    return PooledStatistics(classes, np.array(counts, float), np.array(means), scatter)
+    return classes, np.array(counts, float), np.array(means)
 
 
 def regularize(pooled, kind, ridge):
     """Covariance with ``ridge`` on its diagonal, or what "auto" stands for."""
     covariance = pooled.covariance(kind)
     if ridge == "auto":
-        n_samples = pooled.counts.sum()
-        coefficient = shrinkage_coefficient("oas", covariance, n_samples, None)
-        covariance = shrink(covariance, coefficient)
+        coefficient = shrinkage_coefficient("oas", covariance, pooled.n_samples)
+        covariance = shrink_covariance(covariance, coefficient)
         ridge = LEAST_RIDGE * np.trace(pooled.covariance("total")) / len(covariance)
         if not _is_positive_definite(_add_ridge(covariance, ridge)):
             # rounding, mostly of float16 messages: lift eigenvalues above the noise
@@ -82,24 +119,50 @@ def regularize(pooled, kind, ridge):
 
 def gaussian_head(means, covariance, log_priors):
     """Weights and intercepts of the classifier with Gaussian classes."""
-    rounding = 8 * np.finfo(np.float64).eps * np.abs(means).max(axis=0)
-    if np.all(np.diag(covariance) <= rounding**2):
-        # rows do not vary: only priors can tell classes apart
-        return np.zeros_like(means), log_priors.copy()
+    return head_of_means(means, factorise(covariance, means), log_priors)
+
+
+def factorise(covariance, means, remedy=RIDGE_REMEDY):
+    """Cholesky factor of a covariance; None if rows do not vary."""
+    if is_constant(np.diag(covariance), np.abs(means).max(axis=0)):
+        return None
     try:
         factor = cholesky(covariance)
     except LinAlgError:
         factor = np.zeros_like(covariance)
     if np.any(np.diag(factor) ** 2 <= COLLINEAR * np.diag(covariance)):
-        raise ValueError(
-            "the pooled covariance is singular, so ridge=0 or a tiny ridge cannot "
-            "invert it; use ridge='auto' or a larger number."
-        )
+        raise ValueError(f"the pooled covariance is singular, {remedy}")
+    return factor
+
+
+def head_of_means(means, factor, log_priors):
+    """The same from the factor of the covariance; without one, priors decide."""
+    if factor is None:
+        return np.zeros_like(means), log_priors.copy()
     # Scores from the centre of the classes: a term that all classes share cancels,
     # which float32 features far from the origin would drown in.
     centre = means.mean(axis=0)
     coef = cho_solve((factor, True), (means - centre).T).T
     return coef, log_priors - 0.5 * np.sum(coef * (means + centre), axis=1)
+
+
+def class_priors(priors, counts, classes):
+    """Class probabilities: shares in the rows, equal, or those that were given."""
+    if isinstance(priors, str):
+        counts = counts if priors == "empirical" else np.ones_like(counts)
+        return counts / counts.sum()
+    return check_priors(priors, classes)
+
+
+def check_priors(priors, classes):
+    """Class probabilities that were given, for each of ``classes``."""
+    priors = np.asarray(priors, dtype=np.float64)
+    if priors.shape != classes.shape or not ((priors > 0) & (priors < np.inf)).all():
+        raise ValueError(
+            f"priors must be {len(classes)} positive numbers, one for each of the "
+            f"classes {classes.tolist()}, got {priors.tolist()!r}."
+        )
+    return priors / priors.sum()
 
 
 def _add_ridge(covariance, ridge):
@@ -112,9 +175,3 @@ def _is_positive_definite(matrix):
     except LinAlgError:
         return False
     return True
-
-
-def _means_held(message):
-    """Number of rows and mean of each class that a client has rows of."""
-    rows = zip(message.classes, message.counts.tolist(), message.means, strict=True)
-    return {label: (count, mean) for label, count, mean in rows if count > 0}

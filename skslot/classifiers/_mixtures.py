@@ -1,15 +1,16 @@
-"""Gaussian mixtures per class: fitting, mapping and drawing from them."""
+"""Gaussian mixtures per class: fitting, merging and drawing from them."""
 
-from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
+from scipy.linalg import svd
 from scipy.linalg.lapack import dsfrk, dtfttp
 from sklearn.mixture import GaussianMixture
 
-from ..exchange._packing import pack_triangle, unpack_triangle
-from ..geometry._linalg import eigh
+from .._linalg import eigh, pack_triangle, packed_diagonal, unpack_triangle
+from ..exchange import ClassMixtures
 
-COVARIANCE_TYPES = ("spherical", "diag", "full")
+COVARIANCE_TYPES = ("spherical", "diag", "full", "lowrank")
 
 # Rows that are centred at once: enough for BLAS to run at full speed, few enough to
 # stay in the cache. Fresh memory for all rows would cost as much as the arithmetic.
@@ -19,93 +20,45 @@ TILE_ROWS = 128
 MOST_NUMBERS = 2**30
 
 
-def fit_mixture(X, n_components, covariance_type, reg_covar, seed):
+# ------------------------------------------------------------------ at the client
+
+
+def fit_mixture(X, n_components, covariance_type, n_loadings, reg_covar, seed):
     """Weights, means and flat covariances of a mixture for the rows of one class."""
     if n_components > 1:
         n_components = min(n_components, len(np.unique(X, axis=0)))
     if n_components == 1:
-        mean, covariance = single_gaussian(X, covariance_type)
+        mean, covariance = single_gaussian(X, covariance_type, n_loadings)
         return np.ones(1), mean[None], covariance[None]
-    centre = X.mean(axis=0, dtype=np.float64)  # GaussianMixture cancels far from zero
+    # GaussianMixture cancels far from zero, and its reg_covar has a unit
+    centre = X.mean(axis=0, dtype=np.float64)
+    scale = np.sqrt(np.mean((X - centre) ** 2)) or 1.0
     mixture = GaussianMixture(
         n_components,
         covariance_type=covariance_type,
         reg_covar=reg_covar,
         random_state=seed,
-    ).fit(X - centre)
+    ).fit((X - centre) / scale)
     # reg_covar is taken out again: it is added, once, where rows are drawn
     if covariance_type == "full":
         covariances = mixture.covariances_ - reg_covar * np.eye(len(centre))
         covariances = np.array([pack_triangle(c) for c in covariances])
     else:
         covariances = (mixture.covariances_ - reg_covar).reshape(n_components, -1)
-    return mixture.weights_, mixture.means_ + centre, covariances
+    return mixture.weights_, scale * mixture.means_ + centre, scale**2 * covariances
 
 
-def single_gaussian(X, covariance_type):
+def single_gaussian(X, covariance_type, n_loadings=1):
     """Mean and flat covariance of one Gaussian, in closed form."""
     mean = X.mean(axis=0, dtype=np.float64)
     if covariance_type == "full":
         return mean, _packed_covariance(X, mean)
     centred = X - mean
+    if covariance_type == "lowrank":
+        return mean, _principal_loadings(centred, n_loadings)
     if covariance_type == "diag":
         return mean, np.einsum("ij,ij->j", centred, centred) / len(X)
     return mean, np.array([np.vdot(centred, centred) / X.size])
-
-
-def push_mixtures(message, matrix, offset):
-    """ClassMixtures of the same rows after ``z -> matrix @ z + offset``.
-
-    Exact for full covariances. Spherical and diagonal ones do not stay so under a map:
-    they are scaled by what the map does to the variance within classes.
-    """
-    means = message.means @ matrix.T + offset
-    if message.covariance_type == "full":
-        covariances = [
-            pack_triangle(matrix @ unpack_triangle(flat) @ matrix.T)
-            for flat in message.covariances
-        ]
-        return replace(message, means=means, covariances=np.array(covariances))
-    within = _within_class_covariance(message)
-    before = np.trace(within)
-    growth = np.sum((matrix @ within) * matrix) / before if before > 0 else 1.0
-    return replace(message, means=means, covariances=growth * message.covariances)
-
-
-def check_can_be_drawn(messages):
-    """Refuse more rows than fit in memory, which anybody may claim to have."""
-    rows, n_features = {}, 0
-    for message in messages:
-        rows[message.client] = rows.get(message.client, 0) + message.n_samples
-        n_features = message.n_features
-    total = sum(rows.values())
-    if total * n_features > MOST_NUMBERS:
-        client = max(rows, key=rows.get)
-        raise ValueError(
-            f"drawing {total} rows of {n_features} features would take "
-            f"{total * n_features / 2**27:.0f} GB, and at most "
-            f"{MOST_NUMBERS / 2**27:.0f} are allowed. Client {client!r} says that it "
-            f"has {rows[client]} of them: if that is wrong, leave its message out; "
-            "otherwise let large clients send messages on a random part of their rows."
-        )
-
-
-def draw_rows(message, reg_covar, rng):
-    """As many rows as the client has, drawn from its mixtures, with their labels."""
-    rows, labels, start = [], [], 0
-    for label, count, n_components in zip(
-        message.classes, message.counts, message.n_components, strict=True
-    ):
-        components = slice(start, start + n_components)
-        weights = message.weights[components] / message.weights[components].sum()
-        shares = rng.multinomial(count, weights)
-        for index, share in enumerate(shares, start=start):
-            noise = _centred_noise(rng, share, message.n_features)
-            spread = _spread(noise, message, index, reg_covar)
-            rows.append(message.means[index] + spread)
-        labels += [label] * int(count)
-        start += n_components
-    return np.vstack(rows), labels
 
 
 def _packed_covariance(X, mean):
@@ -125,6 +78,130 @@ def _packed_covariance(X, mean):
     return dtfttp(n_features, sums, uplo="L")[0]
 
 
+def _principal_loadings(centred, n_loadings):
+    """Loadings, one after the other, and the deviation that they leave to a feature.
+
+    The maximum of the likelihood of probabilistic principal component analysis. Where
+    rows span fewer directions than there are loadings, the others are zero.
+    """
+    n_samples, n_features = centred.shape
+    n_loadings = min(n_loadings, n_features)
+    if n_samples > n_features:  # the same singular values and axes, of a smaller matrix
+        centred = np.linalg.qr(centred, mode="r")
+    _, lengths, axes = svd(centred, full_matrices=False)
+    variances = lengths**2 / n_samples
+    left = max(n_features - n_loadings, 1)
+    residual = variances[n_loadings:].sum() / left
+    excess = np.maximum(variances[:n_loadings] - residual, 0.0)
+    loadings = np.zeros((n_loadings, n_features))
+    loadings[: len(excess)] = np.sqrt(excess)[:, None] * axes[: len(excess)]
+    return np.append(loadings, np.sqrt(residual))
+
+
+# ------------------------------------------------------------------ at the server
+
+
+class Outline(NamedTuple):
+    """What the server has to know of all messages before it draws from the first."""
+
+    key: tuple
+    client: object
+    n_samples: int
+    n_features: int
+    classes: list
+    variance: float
+
+    @classmethod
+    def of(cls, message):
+        """Outline of a message."""
+        return cls(
+            _content_key(message),
+            message.client,
+            message.n_samples,
+            message.n_features,
+            message.classes,
+            _mean_variance(message),
+        )
+
+
+def ranks_by_content(outlines):
+    """Rank of each message in an order that neither names nor arrival change."""
+    order = sorted(range(len(outlines)), key=lambda index: outlines[index].key)
+    return np.argsort(order).tolist()
+
+
+def _content_key(message):
+    """What messages are ordered by.
+
+    Numbers are compared along a generic direction: that order is the same in all units
+    of the features, and rounding hardly ever changes it, as it would that of a feature
+    which is constant. Messages with equal keys are equal.
+    """
+    numbers = message.means, message.covariances, message.weights
+    for_alignment = message.covariance_triangle, message.shrinkage
+    return (
+        message.classes,
+        message.counts.tolist(),
+        message.n_components.tolist(),
+        *map(_project, numbers + for_alignment),
+    )
+
+
+def _project(array):
+    return float(array.ravel() @ np.sin(np.arange(1.0, array.size + 1)))
+
+
+def _mean_variance(message):
+    """Variance within components, averaged over rows and features."""
+    flat, kind = message.covariances, message.covariance_type
+    if kind == "full":
+        flat = flat[:, packed_diagonal(message.n_features)]
+    elif kind == "lowrank":
+        loadings, deviation = flat[:, :-1], flat[:, -1:]
+        explained = np.sum(loadings**2, axis=1, keepdims=True) / message.n_features
+        flat = explained + deviation**2
+    return float(_component_rows(message) @ flat.mean(axis=1) / message.n_samples)
+
+
+def _component_rows(message):
+    """Rows that each component stands for; the wire rounds their shares."""
+    starts = np.cumsum(message.n_components) - message.n_components
+    rows = message.counts / np.add.reduceat(message.weights, starts)
+    return np.repeat(rows, message.n_components) * message.weights
+
+
+def check_can_be_drawn(n_rows, n_features, remedy):
+    """Refuse more rows than fit in memory."""
+    if n_rows * n_features > MOST_NUMBERS:
+        raise ValueError(
+            f"drawing {n_rows} rows of {n_features} features would take "
+            f"{n_rows * n_features / 2**27:.0f} GB, and at most "
+            f"{MOST_NUMBERS / 2**27:.0f} are allowed. {remedy}"
+        )
+
+
+def draw_rows(message, draws, ridge, rng):
+    """Rows drawn from the mixture of each class, with their labels.
+
+    ``draws`` of each class, or as many as the client has if it is "counts"; ``ridge``
+    is added to all variances.
+    """
+    rows, labels, start = [], [], 0
+    for label, count, n_components in zip(
+        message.classes, message.counts, message.n_components, strict=True
+    ):
+        components = slice(start, start + n_components)
+        weights = message.weights[components] / message.weights[components].sum()
+        n_rows = int(count) if draws == "counts" else draws
+        shares = rng.multinomial(n_rows, weights)
+        for index, share in enumerate(shares, start=start):
+            noise = _centred_noise(rng, share, message.n_features)
+            rows.append(message.means[index] + _spread(noise, message, index, ridge))
+        labels += [label] * n_rows
+        start += n_components
+    return np.vstack(rows), labels
+
+
 def _centred_noise(rng, n_samples, n_features):
     """White noise whose rows average to zero.
 
@@ -138,24 +215,83 @@ def _centred_noise(rng, n_samples, n_features):
     return noise
 
 
-def _spread(noise, message, index, reg_covar):
-    """White noise with the covariance of a component."""
-    flat = message.covariances[index]
+def _spread(noise, message, index, ridge):
+    """White noise with the covariance of a component.
+
+    By the symmetric root, which unlike a Cholesky factor hardly feels rounding, and
+    unlike loadings has no sign.
+    """
+    flat, kind = message.covariances[index], message.covariance_type
+    if kind == "full":
+        eigenvalues, vectors = eigh(unpack_triangle(flat))
+        roots = np.sqrt(np.maximum(eigenvalues, 0.0) + ridge)
+        return noise @ ((vectors * roots) @ vectors.T)
+    if kind == "lowrank":
+        loadings, residual = _loadings(flat, message.n_features)
+        _, lengths, axes = svd(loadings, full_matrices=False)
+        base = np.sqrt(residual + ridge)
+        roots = np.sqrt(lengths**2 + residual + ridge)
+        return base * noise + ((noise @ axes.T) * (roots - base)) @ axes
+    return noise * np.sqrt(np.maximum(flat, 0.0) + ridge)
+
+
+def merge_by_class(messages_and_maps):
+    """One Gaussian per class, with the mean and covariance of all its components.
+
+    These are taken after the map of the client, which may be None.
+    """
+    merged = {}
+    for message, client_map in messages_and_maps:
+        affine = (None, None) if client_map is None else client_map.affine
+        owners = np.repeat(np.arange(len(message.classes)), message.n_components)
+        for index, count in enumerate(_component_rows(message)):
+            label = message.classes[owners[index]]
+            part = count, *_moved_component(message, index, *affine)
+            merged[label] = _merge(merged[label], part) if label in merged else part
+    classes = sorted(merged)
+    counts, means, triangles = zip(*(merged[label] for label in classes), strict=True)
+    return ClassMixtures(
+        classes,
+        "full",
+        np.rint(counts).astype(np.int64),
+        np.ones(len(classes), dtype=np.int32),
+        np.ones(len(classes)),
+        np.array(means),
+        np.array(triangles),
+        np.empty(0),
+        np.empty(0),
+    )
+
+
+def _merge(first, second):
+    """Count, mean and packed covariance of the rows of both."""
+    (n_first, mean, own), (n_second, other_mean, other) = first, second
+    count = n_first + n_second
+    share, apart = n_second / count, other_mean - mean
+    between = pack_triangle(np.outer(share * (1 - share) * apart, apart))
+    triangle = (1 - share) * own + share * other + between
+    return count, mean + share * apart, triangle
+
+
+def _moved_component(message, index, matrix, offset):
+    """Mean and packed covariance of a component after an affine map."""
+    mean, covariance = message.means[index], _covariance(message, index)
+    if matrix is not None:
+        mean, covariance = matrix @ mean, matrix @ covariance @ matrix.T
+    return mean if offset is None else mean + offset, pack_triangle(covariance)
+
+
+def _covariance(message, index):
+    """Covariance of a component as a matrix."""
+    flat, n_features = message.covariances[index], message.n_features
     if message.covariance_type == "full":
-        return noise @ _root(unpack_triangle(flat), reg_covar)
-    return noise * np.sqrt(np.maximum(flat, 0.0) + reg_covar)
+        return unpack_triangle(flat)
+    if message.covariance_type == "lowrank":
+        loadings, residual = _loadings(flat, n_features)
+        return loadings.T @ loadings + residual * np.eye(n_features)
+    return np.diag(np.broadcast_to(flat, n_features))
 
 
-def _root(covariance, reg_covar):
-    """Symmetric root, which unlike a Cholesky factor hardly feels rounding."""
-    eigenvalues, vectors = eigh(covariance)
-    roots = np.sqrt(np.maximum(eigenvalues, 0.0) + reg_covar)
-    return (vectors * roots) @ vectors.T
-
-
-def _within_class_covariance(message):
-    """Covariance around class means, from that of all rows and the class means."""
-    shares = message.counts / message.counts.sum()
-    centred = message.class_means - shares @ message.class_means
-    between = (centred.T * shares) @ centred
-    return unpack_triangle(message.covariance_triangle) - between
+def _loadings(flat, n_features):
+    """Loadings as rows, and the variance that they leave."""
+    return flat[:-1].reshape(-1, n_features), flat[-1] ** 2

@@ -88,31 +88,40 @@ def logit_offsets(counts, local_softmax):
     return np.zeros_like(counts)
 
 
-def make_net(params, n_features, counts):
-    """Unfitted net for a client with ``counts`` rows of each class.
+def make_net(net, params, defaults, local_softmax, n_features, counts):
+    """Make the unfitted net of a client with ``counts`` rows of each class.
 
-    ``params`` are those of FedAvgClassifier.
+    ``net`` and ``local_softmax`` are those of FedAvgClassifier. ``params`` are what the
+    user set of the net, ``defaults`` what else it gets if it is made here; ``net__`` is
+    in front of their names in skorch.
     """
-    head = params["head"]
-    if isinstance(head, NeuralNetClassifier):
-        return clone(head)
-    if hasattr(head, "fit_loop"):
+    params, defaults = (
+        {name.removeprefix("net__"): value for name, value in given.items()}
+        for given in (params, defaults)
+    )
+    if isinstance(net, NeuralNetClassifier):
+        return clone(net).set_params(**_with_optimizer(params))
+    if hasattr(net, "fit_loop"):
         raise TypeError(
-            "head must be a skorch NeuralNetClassifier or a torch module, got a "
-            f"{type(head).__name__}."
+            "net must be a skorch NeuralNetClassifier or a torch module, got a "
+            f"{type(net).__name__}."
         )
-    if isinstance(head, torch.nn.Module):
-        module = deepcopy(head)
+    if isinstance(net, torch.nn.Module):
+        module = deepcopy(net)
     else:
-        make = LinearHead if head is None else head
+        make = LinearHead if net is None else net
         module = partial(make, n_features, len(counts))
+    params = _with_optimizer({**defaults, **params})
+    arguments = signature(params["optimizer"]).parameters
+    for name in defaults:  # those that this optimizer does not have
+        _, is_argument, argument = name.partition("optimizer__")
+        if is_argument and argument not in arguments:
+            del params[name]
     return HeadNet(
         module,
-        **_criterion(params["local_softmax"], counts),
-        **_optimizer(params),
-        lr=params["lr"],
-        max_epochs=params["max_epochs"],
-        batch_size=params["batch_size"],
+        criterion=LocalCrossEntropy,
+        criterion__offsets=logit_offsets(counts, local_softmax),
+        **params,
         iterator_train=BatchIterator,
         iterator_train__shuffle=True,
         iterator_valid=BatchIterator,
@@ -120,14 +129,8 @@ def make_net(params, n_features, counts):
         train_split=None,
         callbacks="disable",
         classes=list(range(len(counts))),
-        device=params["device"],
         verbose=0,
     )
-
-
-def starts_at_random(head):
-    """Whether two clients need the same seed to start with the same weights."""
-    return head is not None and not isinstance(head, torch.nn.Module)
 
 
 def train(net, X, codes, start, seed, n_threads):
@@ -147,7 +150,9 @@ def train(net, X, codes, start, seed, n_threads):
         else:
             net.partial_fit(X, codes)
         after = _mean_loss(net, X, codes)
-    return _weights(net), np.array([before, after])
+    weights = net.module_.state_dict()
+    weights = {name: _to_numpy(tensor) for name, tensor in weights.items()}
+    return weights, np.array([before, after])
 
 
 def fitted_net(net, weights):
@@ -200,29 +205,12 @@ def class_scores(net, X):
     return _to_numpy(logits).astype(np.float64)
 
 
-def n_threads():
-    """Number of threads torch uses here."""
-    return torch.get_num_threads()
-
-
-def _criterion(local_softmax, counts):
-    offsets = logit_offsets(counts, local_softmax)
-    if not offsets.any():
-        return {"criterion": torch.nn.CrossEntropyLoss}
-    return {"criterion": LocalCrossEntropy, "criterion__offsets": offsets}
-
-
-def _optimizer(params):
-    optimizer = OPTIMIZERS.get(params["optimizer"], params["optimizer"])
-    accepted = signature(optimizer).parameters
-    return {
-        "optimizer": optimizer,
-        **{
-            f"optimizer__{name}": params[name]
-            for name in ("momentum", "weight_decay")
-            if name in accepted
-        },
-    }
+def _with_optimizer(params):
+    """Replace the name of an optimizer by its class."""
+    if "optimizer" in params:
+        name = params["optimizer"]
+        params = {**params, "optimizer": OPTIMIZERS.get(name, name)}
+    return params
 
 
 def _has_logits(net):
@@ -233,11 +221,6 @@ def _mean_loss(net, X, codes):
     """Cross-entropy over all classes, whatever local training minimises."""
     log_probabilities = log_softmax(class_scores(net, X), axis=1)
     return -log_probabilities[np.arange(len(codes)), codes].mean()
-
-
-def _weights(net):
-    state = net.module_.state_dict()
-    return {name: _to_numpy(tensor) for name, tensor in state.items()}
 
 
 def _to_numpy(tensor):
@@ -260,9 +243,6 @@ def _seeded(seed, device):
 def _threads(number):
     """Number of threads of torch, and as it was afterwards."""
     before = torch.get_num_threads()
-    if number == before:
-        yield
-        return
     torch.set_num_threads(number)
     try:
         yield

@@ -1,19 +1,20 @@
 """``skslot aggregate``: what the server makes of the files of all sites."""
 
+import sys
+from collections import defaultdict
 from dataclasses import replace
 from glob import glob, has_magic
 from pathlib import Path
 
 from .._clients import client_order
-from ._exchange import DEFAULT_TAU, add_dtype, add_output, announce, plain_warnings
-from ._files import refuse_overwrite, refuse_twins
-from ._options import fraction_or, show_progress
-from ._senders import (
-    labels_of,
-    print_class_table,
-    read_files,
-    warn_of_spellings,
-)
+from .._text import count_table
+from ._arguments import fraction_or, plain_name
+from ._methods import DEFAULTS, METHODS, make_classifier, message_of
+from ._outputs import announce, refuse_overwrite, refuse_twins
+from ._site_maps import DEFAULT_TAU, FOR_ALL_SITES, check_is_of_client
+from ._terminal import in_one_line, plain_warnings, show_progress, warn_of_spellings
+
+MOST_CLASSES = 20
 
 
 def add_commands(commands):
@@ -21,25 +22,24 @@ def add_commands(commands):
     aggregate = commands.add_parser(
         "aggregate",
         help="at the server: make the reference and the models from the files of sites",
-        description="Make the reference that all sites align to from the files that "
-        "skslot summarize wrote, and a classifier if these have labels: --model writes "
-        "one for all sites, --site-models one for each, which includes its alignment. "
-        "Files are read one at a time. If one is refused, all others are still "
-        "checked, nothing is written and the exit code is 1; --skip-refused goes on "
-        "without it. Two files of one client are always an error.",
-        epilog="example: skslot aggregate received/*.slot -o reference.slot "
-        "--model global.slot",
+        description="Make a classifier from the files that skslot summarize wrote: "
+        "--model writes one for all sites, --site-models one for each, which includes "
+        "its alignment. -o writes the reference that all sites align to, which needs "
+        "no labels. Files are read one at a time. If one is refused, all others are "
+        "still checked, nothing is written and the exit code is 1; --skip-refused goes "
+        "on without it. Two files of one client are always an error.",
+        epilog="example: skslot aggregate received/*.slot --model global.slot",
     )
     aggregate.add_argument(
         "messages", nargs="+", metavar="FILE.slot", help="one file of each site"
     )
-    add_output(aggregate, "FILE.slot", "the reference, for all sites", required=False)
+    aggregate.add_output("FILE.slot", "the reference, for all sites", required=False)
     aggregate.add_argument(
         "--model",
         type=Path,
         metavar="FILE.slot",
         help="one model for all sites, which align by themselves; needs files with "
-        "labels, but not of all sites",
+        "labels",
     )
     aggregate.add_argument(
         "--site-models",
@@ -49,29 +49,39 @@ def add_commands(commands):
         "alignment folded in; needs labels as --model does",
     )
     aggregate.add_argument(
+        "--method",
+        choices=METHODS,
+        help="classifier, among those that the files were summarized for (default: "
+        "mixed, which needs the labels of all sites; else that of the files)",
+    )
+    aggregate.add_argument(
         "--tau",
         type=fraction_or("auto"),
-        help="strength of the alignment, from 0 to 1, or auto for the closed form, "
-        "which needs labels (default: 0.4)",
+        help="strength of the alignment, from 0 to 1, or auto, which needs the labels "
+        "of all sites (default: auto for mixed, else 0.4)",
+    )
+    aggregate.add_argument(
+        "--priors",
+        choices=("pooled", "client", "uniform"),
+        help="of mixed: class probabilities of all sites together, of each site if it "
+        "keeps its label mix, or equal (default: pooled)",
     )
     aggregate.add_argument(
         "--covariance",
         choices=("total", "within"),
-        default="total",
-        help="of fedcgs: covariance of all rows or around class means "
-        "(default: %(default)s)",
+        help="of fedcgs: covariance of all rows or around class means (default: total)",
     )
     aggregate.add_argument(
         "--skip-refused",
         action="store_true",
         help="go on without files that are refused",
     )
-    add_dtype(aggregate)
+    aggregate.add_dtype()
     aggregate.set_defaults(run=_aggregate)
 
 
 def _aggregate(arguments):
-    from ..exchange import AlignedModel, load_messages
+    from ..exchange import MessageError, load_messages, receive
 
     output, model, folder = arguments.output, arguments.model, arguments.site_models
     if output is model is folder is None:
@@ -82,32 +92,35 @@ def _aggregate(arguments):
     paths = _paths(arguments)
     targets = _targets(paths, folder)
     _refuse_outputs(arguments, targets.values(), paths)
-    messages = load_messages(paths, on_error="skip", progress=_progress())
-    senders = read_files(messages, arguments.skip_refused)
-    # whatever files are called, clients come in the same order as in fit
-    senders = dict(
-        sorted(senders.items(), key=lambda item: client_order(item[1].client))
-    )
-    messages.paths = list(senders)
-    with plain_warnings():
-        warn_of_spellings(labels_of(senders.values()))
-        reference, classifier = _fit(messages, senders, arguments)
-    _print_facts(senders, reference, arguments)
+    kinds = _look_at(paths)
+    estimator = _estimator(kinds, arguments)
+    files = load_messages(kinds, on_error="skip")
+    # once the first pass is through, all files have been checked
+    files.progress = _progress(lambda: _report_refused(files, arguments.skip_refused))
+    received = receive(files)
+    try:
+        with plain_warnings():
+            fitted = estimator.server_aggregate(received)
+            _warn_of_spellings(received.senders)
+    except MessageError as error:
+        raise _in_words_of_commands(error) from error
+    classifier = None if model is folder is None else fitted
+    reference = fitted if classifier is None else classifier.aligner_.reference_
+    _print_facts(received.senders, reference, classifier, arguments.tau)
     if folder is not None:
         folder.mkdir(exist_ok=True)  # if that fails, nothing is written
     if output is not None:
+        if arguments.tau is not None and reference.tau is None:
+            reference = replace(reference, tau=arguments.tau)  # the same at all sites
         reference.save(output, arguments.dtype)
         announce(output, "send it to all sites")
     if model is not None:
-        tau = DEFAULT_TAU if reference.tau is None else reference.tau
-        joint = AlignedModel.of(classifier.linear_model(), reference, tau)
-        joint.save(model, arguments.dtype)
+        classifier.shared_model().save(model, arguments.dtype)
         announce(model, "send it to all sites")
-    if folder is None:
-        return
-    for path, sender in senders.items():
-        classifier.client_model(sender.client).save(targets[path], arguments.dtype)
-        announce(targets[path], f"send it to client {sender.client}")
+    for sender in received.senders if folder is not None else ():
+        target = targets[sender.path]
+        classifier.client_model(sender.client).save(target, arguments.dtype)
+        announce(target, f"send it to client {sender.client}")
 
 
 def _paths(arguments):
@@ -126,12 +139,10 @@ def _paths(arguments):
 
 
 def _is_for_all_sites(path):
-    from ..exchange import AlignedModel, AlignmentReference, MessageError, load_message
+    from .. import exchange
 
-    try:
-        return isinstance(load_message(path), AlignedModel | AlignmentReference)
-    except (OSError, MessageError):
-        return False
+    kind = exchange.load_messages([path]).headers()[path].get("kind")
+    return kind in {getattr(exchange, name).kind for name in FOR_ALL_SITES}
 
 
 def _targets(paths, folder):
@@ -159,66 +170,188 @@ def _refuse_outputs(arguments, targets, inputs):
     refuse_twins(outputs if folder is None else [*outputs, folder])
 
 
-def _fit(messages, senders, arguments):
-    """The reference, and the classifier if a model is wanted."""
-    from .. import FederatedOTAligner
+def _look_at(paths):
+    """Kind of message in each file, in the order in which ``fit`` has the clients.
 
+    Read off the beginning of each file. What cannot be read there stands last, and is
+    refused when its turn comes.
+    """
+    from ..exchange import Message, load_messages
+
+    headers = load_messages(paths).headers()
+    clients = {path: headers[path].get("client") for path in paths}
+    known = [path for path in paths if isinstance(clients[path], str | int | float)]
+    _refuse_duplicates({path: clients[path] for path in known})
+    known.sort(key=lambda path: client_order(clients[path]))
+    kinds = {}
+    for path in [*known, *(path for path in paths if path not in known)]:
+        kinds[path] = Message._kinds.get(headers[path].get("kind"))
+        if kinds[path] is not None:
+            check_is_of_client(path, kinds[path], clients[path])
+    return kinds
+
+
+def _refuse_duplicates(clients):
+    """Whichever of two files is the right one, a person must say."""
+    files = defaultdict(list)
+    for path, client in clients.items():
+        files[plain_name(client) if isinstance(client, str) else client].append(path)
+    for client, paths in files.items():
+        if len(paths) > 1:
+            raise ValueError(
+                f"{' and '.join(map(str, paths))} are from the same client {client!r}; "
+                "keep the right one."
+            )
+
+
+def _estimator(kinds, arguments):
+    """The aligner, or the classifier that sites summarized their labels for."""
+    from .. import FederatedOTAligner, MixedEffectsClassifier
+
+    known = {path: kind for path, kind in kinds.items() if kind is not None}
+    labelled = {p: kind for p, kind in known.items() if hasattr(kind, "class_means")}
+    without = [path for path in known if path not in labelled]
+    method = _method(labelled, arguments)
+    _check_options(method, arguments)
+    if method == "mixed" and without:
+        raise ValueError(
+            f"mixed effects need the labels of all sites, but {without[0]} was "
+            "summarized without --labels: leave it out, and let the site join by "
+            "skslot adapt, with the model of the others; or choose --method fedcgs."
+        )
+    if method == "mixed":
+        tau = "auto" if arguments.tau is None else arguments.tau
+        return MixedEffectsClassifier(tau, priors=arguments.priors or "pooled")
     tau = DEFAULT_TAU if arguments.tau is None else arguments.tau
-    aligner = FederatedOTAligner(tau)
-    without = [path for path, sender in senders.items() if not sender.has_labels]
     if tau == "auto" and without:
         raise ValueError(
             f"--tau auto needs the labels of all sites, but {without[0]} was "
             "summarized without --labels."
         )
-    if arguments.model is None and arguments.site_models is None:
-        classifier, reference = None, aligner.server_aggregate(messages)
-    else:
-        classifier = _classifier(senders, aligner, arguments.covariance)
-        reference = classifier.server_aggregate(messages).reference_
-    if arguments.tau is not None and reference.tau is None:
-        reference = replace(reference, tau=arguments.tau)  # the same at all sites
-    return reference, classifier
+    aligner = FederatedOTAligner(tau)
+    if method is None:
+        return aligner
+    given = {} if arguments.covariance is None else {"covariance": arguments.covariance}
+    return make_classifier(method, aligner, **given)
 
 
-def _classifier(senders, aligner, covariance):
-    """The classifier that sites summarized their labels for, not fitted yet."""
-    from .. import FedCGSClassifier, FedPFTClassifier
-    from ..exchange import ClassStatistics
-
-    kinds = {path: s.kind for path, s in senders.items() if s.has_labels}
-    if not kinds:
+def _method(labelled, arguments):
+    """Name of the classifier to make; None if only the reference is asked for."""
+    if arguments.model is arguments.site_models is None:
+        return None
+    if not labelled:
         raise ValueError(
             "a model needs labels: at the sites, run skslot summarize with --labels."
         )
-    first = next(iter(kinds))
-    for path, kind in kinds.items():
-        if kind is not kinds[first]:
+    first = next(iter(labelled))
+    for path, kind in labelled.items():
+        if kind is not labelled[first]:
             raise ValueError(
                 f"{path} and {first} were summarized for different methods; use the "
                 "same --method at all sites."
             )
-    if kinds[first] is ClassStatistics:
-        return FedCGSClassifier(covariance, aligner=aligner)
-    return FedPFTClassifier(aligner=aligner, random_state=0)
+    kind = labelled[first].__name__
+    method = arguments.method or DEFAULTS[kind]
+    if message_of(method) != kind:
+        raise ValueError(
+            f"{first} was summarized for {DEFAULTS[kind]}, which --method {method} "
+            "cannot read: leave --method out, or summarize with it at all sites."
+        )
+    return method
 
 
-def _print_facts(senders, reference, arguments):
-    senders = senders.values()
+def _check_options(method, arguments):
+    """Refuse options that the method would make no use of."""
+    if arguments.output is not None and "mixed" in (method, arguments.method):
+        raise ValueError(
+            "-o writes the reference of fedcgs, which mixed effects do not have: leave "
+            "it out, as skslot align takes the model too, or choose --method fedcgs."
+        )
+    for option, owner in (("priors", "mixed"), ("covariance", "fedcgs")):
+        if getattr(arguments, option) is not None and method != owner:
+            raise ValueError(
+                f"--{option} is an option of --method {owner}, which makes a model; "
+                "leave it out."
+            )
+
+
+def _report_refused(files, skip_refused):
+    for error in files.refused.values():
+        print(f"skslot: refused: {in_one_line(error)}", file=sys.stderr)
+    n_refused, n_all = len(files.refused), len(files.paths)
+    if n_refused == n_all:
+        raise ValueError("all files were refused.")
+    if n_refused and not skip_refused:
+        raise ValueError(
+            f"{n_refused} of {n_all} files were refused, and nothing was written; ask "
+            "for them again, or go on without them by --skip-refused."
+        )
+
+
+def _in_words_of_commands(error):
+    """Files that do not go together, with what to do about it at the command line."""
+    found = error.disagreement
+    if found is None:
+        return error
+    values = found.value, found.other_value
+    remedy = "All sites must use the same encoder."
+    if found.trait == "encoder" and None in values:
+        remedy = "If it is the same, say so by skslot summarize --encoder TEXT."
+    if found.trait == "encoder" and all(str(v).startswith("columns:") for v in values):
+        return ValueError(
+            f"{error.path} and {found.other.path}: their tables have different "
+            "columns, or the same in another order; summarize one of them again. "
+            "skslot summarize prints the columns that are features."
+        )
+    if found.trait == "kind of labels":
+        remedy = "Write them alike at all sites and summarize again."
+    return ValueError(
+        f"{found.trait} is {values[0]!r} in {error.path} and {values[1]!r} in "
+        f"{found.other.path}. {remedy}"
+    )
+
+
+def _print_facts(senders, reference, classifier, tau):
     rows = sum(sender.n_samples for sender in senders)
     print(f"clients: {len(senders)}, rows: {rows}, features: {reference.n_features}")
-    print_class_table([sender for sender in senders if sender.has_labels])
+    _print_class_table([sender for sender in senders if sender.has_labels])
     without = [str(sender.client) for sender in senders if not sender.has_labels]
-    has_model = arguments.model is not None or arguments.site_models is not None
-    if has_model and without:
+    if classifier is not None and without:
         print(f"clients without labels: {', '.join(without)}")
-    if not has_model and not without:
+    if classifier is None and not without:
         print("the files describe classes too: --model FILE.slot makes a classifier")
-    if arguments.tau == "auto":
+    if hasattr(classifier, "summary"):
+        print(_in_options_of_commands(classifier.summary()))
+    elif tau == "auto":
         print(f"tau: {reference.tau:.3f}")
 
 
-def _progress():
+def _in_options_of_commands(summary):
+    """What the classifier says about sites, with what can be done here."""
+    text = summary.replace("priors='client'", "--priors client")
+    return text.replace("adapt_client", "skslot adapt").replace("\n\n", "\n")
+
+
+def _print_class_table(senders):
+    """Rows of each class at each client, as long as that fits on a line."""
+    labels = {label for sender in senders for label in sender.class_counts}
+    if not labels:
+        return
+    if len(labels) > MOST_CLASSES:
+        print(f"classes: {len(labels)}")
+        return
+    labels = sorted(labels, key=lambda label: (isinstance(label, str), label))
+    counts = [[sender.class_counts.get(c, 0) for c in labels] for sender in senders]
+    clients = [sender.client for sender in senders]
+    print(f"rows of each class:\n{count_table(counts, clients, labels)}")
+
+
+def _warn_of_spellings(senders):
+    pairs = [(label, each.client) for each in senders for label in each.class_counts]
+    warn_of_spellings(pairs)
+
+
+def _progress(after_first_pass):
     """Callback that counts files, and the passes over them."""
     number, show = 0, None
 
@@ -228,5 +361,7 @@ def _progress():
             number += 1
             show = show_progress(f"pass {number}, file")
         show(done, total)
+        if done == total and number == 1:
+            after_first_pass()
 
     return progress

@@ -1,102 +1,101 @@
 """``skslot align``: the features of a site, moved towards the reference."""
 
 import hashlib
+from dataclasses import fields
 from pathlib import Path
 
-from ._exchange import (
+import numpy as np
+
+from ._arguments import add_command, fraction_or, read_table
+from ._outputs import announce, refuse_output, write_npz_atomically
+from ._site_maps import (
     DEFAULT_TAU,
-    add_features,
-    add_output,
-    announce,
+    FOR_ALL_SITES,
     check_same_encoder,
-    read_table,
-    refuse_output,
+    client_map,
+    load_kind,
+    sent_statistics,
 )
-from ._files import write_npz_atomically
-from ._options import client_name, fraction_or
-from ._site_maps import add_statistics, client_map, sent_statistics
 
 
 def add_commands(commands):
     """Add ``align``."""
-    align = commands.add_parser(
-        "align",
-        help="at a site: move features towards the reference of all sites",
-        description="Move the features of a site towards the reference of all sites, "
-        "and write them to an .npz file with all that stood beside them. The map is "
-        "estimated from the rows of FEATURES, of a data set with a split from the "
-        "training rows. For rows that came later, give the file that the site had "
-        "sent as --statistics: a few rows say too little.",
-        epilog="example: skslot align features.npz --reference reference.slot "
-        "--client A --tau 0.4 -o aligned.npz",
-    )
-    add_features(align)
-    align.add_argument(
+    command = add_command(commands, align)
+    command.add_features()
+    command.add_argument(
         "--reference",
         type=Path,
         required=True,
         metavar="FILE.slot",
         help="what skslot aggregate wrote: the reference, or the model of all sites",
     )
-    align.add_argument(
-        "--client",
-        required=True,
-        type=client_name,
-        metavar="NAME",
-        help="name of the site; of a file with a column client, its rows are taken",
-    )
-    align.add_argument(
+    command.add_client()
+    command.add_argument(
         "--tau",
         type=fraction_or(),
         help="strength of the alignment, from 0 to 1 (default: as the reference says, "
-        "else 0.4)",
+        "else 0.4; a model of mixed effects always says it)",
     )
-    add_statistics(align)
-    add_output(align, "FILE.npz", "aligned features")
-    align.set_defaults(run=_align)
+    command.add_statistics()
+    command.add_output("FILE.npz", "aligned features")
 
 
-def _align(arguments):
-    output = arguments.output
-    if output.suffix != ".npz":
-        raise ValueError(f"the name of the output must end in .npz, not {output.name}.")
-    refuse_output(arguments, arguments.reference, arguments.statistics)
+def align(arguments):
+    """At a site: move features towards the reference of all sites.
+
+    They are written to an .npz file with all that stood beside them. The map is
+    estimated from the rows of FEATURES, of a data set with a split from the training
+    rows. For rows that came later, give the file that the site had sent as
+    --statistics: a few rows say too little.
+
+    example: skslot align features.npz --reference reference.slot --client A --tau 0.4
+    -o aligned.npz
+    """
+    inputs = arguments.reference, arguments.statistics
+    refuse_output(arguments, *inputs, suffix=".npz")
     table = read_table(arguments).of_client(arguments.client)
-    reference = _load_reference(arguments.reference)
+    what = "a reference, which skslot aggregate -o or --model"
+    reference = load_kind(arguments.reference, FOR_ALL_SITES, what)
+    reference = getattr(reference, "reference", reference)  # of a model of all sites
     check_same_encoder(table, reference, arguments.reference)
-    tau = next(t for t in (arguments.tau, reference.tau, DEFAULT_TAU) if t is not None)
-    if reference.tau not in (None, tau):
-        print(f"tau = {tau:g}, although {arguments.reference} says {reference.tau:g}")
+    tau = _strength(reference, arguments)
     moved_by = client_map(table, sent_statistics(arguments), reference, tau, arguments)
     aligned = {
         "X": moved_by.transform(table.X),
-        "fingerprint": _aligned_fingerprint(table.encoder, reference, moved_by.tau),
+        "fingerprint": _aligned_fingerprint(table.encoder, reference, tau),
     }
     if arguments.labels_file is not None:
-        aligned["y"] = table.labels
-    write_npz_atomically(output, {**table.others, **aligned})
-    announce(output, f"{len(table.X)} rows, aligned with tau = {moved_by.tau:g}")
+        aligned["y"] = table.y
+    write_npz_atomically(arguments.output, {**table.others, **aligned})
+    announce(
+        arguments.output, f"{len(table.X)} rows, aligned with tau = {moved_by.tau:g}"
+    )
 
 
-def _load_reference(path):
-    from ..exchange import AlignedModel, AlignmentReference, MessageError, load_message
+def _strength(reference, arguments):
+    """Strength of the alignment; that of mixed effects is chosen by the server."""
+    from ..exchange import MixedEffectsModel
 
-    message = load_message(path)
-    if isinstance(message, AlignedModel):
-        return message.reference
-    if not isinstance(message, AlignmentReference):
-        raise MessageError(
-            f"this is of the kind {message.kind!r}, not a reference, which skslot "
-            "aggregate -o writes.",
-            path=path,
-        )
-    return message
+    path = arguments.reference
+    if isinstance(reference, MixedEffectsModel):
+        if arguments.tau is not None:
+            raise ValueError(
+                f"{path} is a model of mixed effects, which says how far rows are "
+                "moved: leave --tau out."
+            )
+        return reference.strength
+    tau = next(t for t in (arguments.tau, reference.tau, DEFAULT_TAU) if t is not None)
+    if reference.tau not in (None, tau):
+        print(f"tau = {tau:g}, although {path} says {reference.tau:g}")
+    return tau
 
 
 def _aligned_fingerprint(encoder, reference, tau):
     """Tells aligned features from others, so that nobody aligns them again."""
-    digest = hashlib.sha256(
-        reference.mean.tobytes() + reference.covariance_triangle.tobytes()
-    )
+    digest = hashlib.sha256()
+    values = (getattr(reference, each.name) for each in fields(reference))
+    for array in values:
+        if isinstance(array, np.ndarray):
+            digest.update(array.tobytes())
     digest.update(repr(float(tau)).encode())
     return f"{encoder or 'features'}+aligned:{digest.hexdigest()[:16]}"

@@ -1,66 +1,87 @@
-"""``skslot bench``: the paper's experiments."""
+"""``skslot bench``: the paper's experiments, and two of our own."""
 
+import argparse
 import re
 from dataclasses import replace
-from itertools import product
+from functools import partial
 from pathlib import Path
 
 from .._atomic import atomic_output
-from ._files import refuse_overwrite, refuse_twins
-from ._options import positive_int, show_progress
+from .._optional import import_optional
+from ._arguments import FEATURES, add_command, columns_of, positive_int
+from ._outputs import refuse_overwrite, refuse_twins
+from ._terminal import show_progress
 
-EXPERIMENTS = ("main", "skew", "domain-only", "tau", "backbones", "scalability", "pca")
+EXPERIMENTS = (
+    "main",
+    "skew",
+    "domain-only",
+    "tau",
+    "backbones",
+    "scalability",
+    "unlabelled",
+    "methods",
+    "pca",
+)
 FORMATS = ("json", "csv", "latex")
-PICTURES = list(product(("client", "class"), ("png", "svg")))
+PICTURES = ("png", "svg")
 
 
 def add_commands(commands):
     """Add ``bench``."""
-    bench = commands.add_parser(
-        "bench",
-        help="run an experiment of the paper",
-        description="Run an experiment of the paper and print its table: accuracy per "
-        "client, macro mean, standard deviation over clients, gain of the alignment; "
-        "pca writes two figures. Without --features it runs on embedded data. FedAvg "
-        'needs pip install "skslot[torch]".',
-        epilog="example: skslot bench main --features features.npz --runs 5",
-    )
-    bench.add_argument(
+    command = add_command(commands, bench)
+    command.add_argument(
         "experiment",
         choices=EXPERIMENTS,
         help="main: alpha = 0.1; skew: alpha = 0.05 and 0.01; domain-only: no label "
         "shift; tau: alignment strengths from 0 to 1; backbones: main with several "
         "encoders, a file of features of each; scalability: two clients per domain; "
-        "pca: features in two dimensions, as figures",
+        "unlabelled: sites that learn from unlabelled rows, and sites that join; "
+        "methods: all one-shot methods, aligned and not; pca: features in two "
+        "dimensions, as figures",
     )
-    bench.add_argument(
+    command.add_argument(
         "--features",
         nargs="+",
         type=Path,
-        metavar="FILE.npz",
-        help="features with X, y and client, such as skslot encode writes; each file "
-        "has a table of its own, named after it",
+        metavar="FILE",
+        help=f"{FEATURES}; client says whose each row is. Each file has a table of its "
+        "own, named after it",
     )
-    bench.add_argument(
-        "--runs",
-        type=positive_int,
-        default=5,
-        metavar="N",
-        help="partitions, and seeds on the first partition (default: 5)",
+    command.add_columns(default=", and by default")
+    command.add_count("--runs", 5, "partitions, and seeds on the first partition")
+    group = command.add_argument_group("only for methods")
+    group.add_argument(
+        "--methods",
+        nargs="+",
+        metavar="NAME",
+        help="methods to compare, named as in the table (default: all)",
     )
-    bench.add_argument(
+    group.add_argument(
+        "--alignments",
+        nargs="+",
+        metavar="NAME",
+        help="alignments to combine them with, named as in the table (default: all)",
+    )
+    group.add_argument(
+        "--alphas",
+        nargs="+",
+        type=_alpha,
+        metavar="ALPHA",
+        help="strengths of the label shift, none or numbers; the smaller the stronger "
+        "(default: none 1 0.1 0.05 0.01)",
+    )
+    group.add_argument(
+        "--n-jobs", type=int, metavar="N", help="processes over runs (default: 1)"
+    )
+    command.add_argument(
         "--min-samples",
         type=positive_int,
         metavar="N",
         help="fewest training rows that a partition leaves a client (default: 10; 20 "
         "on embedded data)",
     )
-    _add_outputs(bench)
-    bench.set_defaults(run=_bench)
-
-
-def _add_outputs(bench):
-    bench.add_argument(
+    command.add_argument(
         "--results",
         type=Path,
         default=Path("skslot-bench.jsonl"),
@@ -69,42 +90,59 @@ def _add_outputs(bench):
         "(default: %(default)s)",
     )
     for name in FORMATS:
-        bench.add_argument(
+        command.add_argument(
             f"--{name}", type=Path, metavar="FILE", help=f"also write {name} to FILE"
         )
-    bench.add_argument(
+    command.add_argument(
         "--figures",
         type=Path,
-        default=Path("."),
         metavar="FOLDER",
-        help="where pca writes its figures, as PNG and SVG (default: this folder)",
+        help="where pca writes its figures, as PNG and SVG (default: this folder), and "
+        "methods one of accuracy against bytes (default: none is drawn)",
     )
-    bench.add_argument(
-        "--force", action="store_true", help="overwrite tables and figures that exist"
-    )
+    command.add_force()
 
 
-def _bench(arguments):
+def bench(arguments):
+    """Run an experiment of the paper, with mixed effects beside, or compare methods.
+
+    Print its table: accuracy per client, macro mean, standard deviation over clients,
+    gain of the alignment; pca writes two figures. "unlabelled", "methods" and lines
+    with "ours" are not in the paper. Without --features it runs on embedded data.
+    FedAvg needs pip install "skslot[torch]".
+
+    example: skslot bench main --features features.npz --runs 5
+    """
+    options = _options(arguments)
     if arguments.experiment == "pca":
         return _draw_pca(arguments)
-    from ..experiments import run_experiment
+    from ..experiments import compare_methods, run_experiment
 
-    inputs = arguments.features or ()
+    inputs = [*(arguments.features or ()), arguments.labels_file]
     for path in _outputs(arguments).values():
         refuse_overwrite(path, arguments.force, inputs)
     refuse_overwrite(arguments.results, force=True, inputs=inputs)
     refuse_twins([*_outputs(arguments).values(), arguments.results])
+    all_data, pictures = _data(arguments), {}
+    if arguments.experiment == "methods":
+        run = partial(compare_methods, **options)
+        for data in all_data:
+            pictures[data.name] = _pictures(arguments, f"methods-{data.name}")
+    else:
+        run = partial(run_experiment, arguments.experiment)
     results = []
-    for data in _data(arguments):
-        result = run_experiment(
-            arguments.experiment,
+    for data in all_data:
+        result = run(
             data,
-            arguments.runs,
+            n_runs=arguments.runs,
             results=arguments.results,
             progress=show_progress("run"),
         )
         print(result, end="\n\n")
         results.append(result)
+    for result in results:
+        if pictures.get(result.data):
+            _save(result.plot(), pictures[result.data])
     for name, path in _outputs(arguments).items():
         with atomic_output(path) as file:
             file.write(_text(name, results).encode())
@@ -125,22 +163,59 @@ def _text(name, results):
 
 
 def _draw_pca(arguments):
-    from ..experiments import pca_figures
-
     tables = _outputs(arguments)
     if tables:
         raise ValueError(f"pca has no table to write as {', '.join(tables)}.")
+    arguments.figures = arguments.figures or Path(".")
     for data in _data(arguments):
-        stem = "pca-" + re.sub(r"[^\w.-]+", "-", data.name)
-        names = [f"{stem}-by-{what}.{kind}" for what, kind in PICTURES]
-        paths = [arguments.figures / name for name in names]
-        for path in paths:
-            refuse_overwrite(path, arguments.force)
-        figures = pca_figures(data)
-        for path, (what, kind) in zip(paths, PICTURES, strict=True):
-            with atomic_output(path) as file:
-                figures[what].savefig(file, format=kind, dpi=150)
-            print(f"wrote {path}")
+        by = {
+            what: _pictures(arguments, f"pca-{data.name}-by-{what}")
+            for what in ("client", "class")
+        }
+        figures = data.pca_figures()
+        for what, paths in by.items():
+            _save(figures[what], paths)
+
+
+def _pictures(arguments, name):
+    """Paths of a picture of this name, if pictures are asked for and can be made."""
+    if arguments.figures is None:
+        return []
+    import_optional("matplotlib.pyplot", "plot", "a picture")
+    stem = re.sub(r"[^\w.-]+", "-", name)
+    paths = [arguments.figures / f"{stem}.{kind}" for kind in PICTURES]
+    for path in paths:
+        refuse_overwrite(path, arguments.force)
+    return paths
+
+
+def _save(figure, paths):
+    for path in paths:
+        with atomic_output(path) as file:
+            figure.savefig(file, format=path.suffix[1:], dpi=150)
+        print(f"wrote {path}")
+
+
+def _alpha(text):
+    """A strength of the label shift: none, or a number above 0."""
+    try:
+        value = None if text == "none" else float(text)
+    except ValueError:
+        value = 0.0
+    if value is not None and not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is neither none nor above 0")
+    return value
+
+
+def _options(arguments):
+    """Options that only methods has, if they were given."""
+    names = ("methods", "alignments", "alphas", "n_jobs")
+    given = {name: getattr(arguments, name) for name in names}
+    given = {name: value for name, value in given.items() if value is not None}
+    if given and arguments.experiment != "methods":
+        flag = f"--{next(iter(given)).replace('_', '-')}"
+        raise ValueError(f"{flag} is for methods, not for {arguments.experiment}.")
+    return given
 
 
 def _outputs(arguments):
@@ -150,29 +225,23 @@ def _outputs(arguments):
 
 def _data(arguments):
     from ..experiments import FeatureSet
-    from ..experiments._features import check_same_rows
 
     compares_encoders = arguments.experiment == "backbones"
     if arguments.features:
-        data = _data_of_files(arguments.features)
+        paths, columns = arguments.features, columns_of(arguments)
+        if len({path.stem for path in paths}) < len(paths):
+            raise ValueError(
+                "results are named after their files of features, and two of these "
+                f"have the same name: {', '.join(map(str, paths))}."
+            )
+        data = [FeatureSet.from_file(path, **columns) for path in paths]
     elif compares_encoders:
         data = FeatureSet.embedded_backbones()
     else:
         data = [FeatureSet.embedded()]
     if compares_encoders:
-        check_same_rows(data)
+        for other in data[1:]:
+            data[0].check_same_rows(other)
     if arguments.min_samples is not None:
         data = [replace(one, min_samples=arguments.min_samples) for one in data]
     return data
-
-
-def _data_of_files(paths):
-    from ..experiments import FeatureSet
-
-    names = [path.stem for path in paths]
-    if len(set(names)) < len(names):
-        raise ValueError(
-            "results are named after their files of features, and two of these have "
-            f"the same name: {', '.join(map(str, paths))}."
-        )
-    return [FeatureSet.from_file(path) for path in paths]

@@ -4,40 +4,32 @@ from pathlib import Path
 from textwrap import fill
 
 from .._atomic import atomic_output
-from ._files import refuse_overwrite
-from ._options import positive_int, show_progress
-
-PICTURE = Path("skslot-demo.png")
+from ._arguments import add_command
+from ._outputs import refuse_overwrite
+from ._terminal import show_progress
 
 
 def add_commands(commands):
     """Add ``demo``."""
-    demo = commands.add_parser(
-        "demo",
-        help="show what alignment does, on embedded data",
-        description="Show what alignment does, on embedded data: no download, no "
-        "extra package, less than a minute.",
-        epilog="example: skslot demo --partitions 3",
-    )
-    demo.add_argument(
-        "--partitions",
-        type=positive_int,
-        default=5,
-        metavar="N",
-        help="label-skewed partitions to average over (default: %(default)s)",
-    )
-    demo.add_argument(
+    command = add_command(commands, demo)
+    command.add_count("--partitions", 5, "label-skewed partitions to average over")
+    command.add_argument(
         "--picture",
         type=Path,
-        default=PICTURE,
+        default=Path("skslot-demo.png"),
         metavar="FILE.png",
         help="where to draw the features, if matplotlib is installed; a file that "
         "exists is kept (default: %(default)s)",
     )
-    demo.set_defaults(run=_demo)
 
 
-def _demo(arguments):
+def demo(arguments):
+    """Show what alignment does, on embedded data.
+
+    No download, no extra package, less than a minute.
+
+    example: skslot demo --partitions 3
+    """
     from threadpoolctl import threadpool_limits  # comes with scikit-learn
 
     from ..experiments import run_demo  # scikit-learn takes a second: not for --help

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from ._files import refuse_overwrite, write_npz_atomically
-from ._options import natural_number, positive_int
+from .._text import count_table
+from ._arguments import add_command, natural_number, positive_int
+from ._outputs import refuse_output, write_npz_atomically
 
 # The loader, and what the paper calls the data set.
 LAYOUTS = {
@@ -20,45 +21,29 @@ LAYOUTS = {
 
 def add_commands(commands):
     """Add ``encode``."""
-    encode = commands.add_parser(
-        "encode",
-        help="turn images into features with a frozen encoder",
-        description="Turn images into features with a frozen encoder, and write them "
-        "with labels and clients to one .npz file (X, y, client, path, fingerprint; "
-        "for a benchmark also split and dataset, for a table with a column split also "
-        "that). Every image is encoded once: a run "
-        "that was interrupted goes on where it stopped.",
-        epilog="example: skslot encode photos -o features.npz --model resnet18.tv_in1k "
-        "--source timm --pretrained resnet18.safetensors",
-    )
-    encode.add_argument(
+    command = add_command(commands, encode)
+    command.add_argument(
         "images",
         metavar="FOLDER_OR_CSV",
         help="folder with images as <client>/<class>/<image>, or a CSV file with the "
         "columns path, client and label",
     )
-    encode.add_argument(
-        "-o", "--output", type=Path, required=True, metavar="FILE.npz", help="result"
-    )
-    encode.add_argument(
+    command.add_output("FILE.npz", "result")
+    command.add_argument(
         "--layout",
         choices=list(LAYOUTS),
         default="folder",
         help="the benchmarks of the paper come with a split into training and test "
         "images (default: folder)",
     )
-    _add_encoder(encode.add_argument_group("encoder"))
-    encode.add_argument(
+    _add_encoder(command.add_argument_group("encoder"))
+    command.add_argument(
         "--cache-dir",
         type=Path,
         metavar="FOLDER",
         help="where features are kept while they are computed, and afterwards "
         "(default: FILE.npz.cache)",
     )
-    encode.add_argument(
-        "--force", action="store_true", help="overwrite FILE.npz if it exists"
-    )
-    encode.set_defaults(run=_encode)
 
 
 def _add_encoder(group):
@@ -108,12 +93,26 @@ def _add_encoder(group):
     )
 
 
-def _encode(arguments):
+def encode(arguments):
+    """Turn images into features with a frozen encoder.
+
+    They are written with labels and clients to one .npz file (X, y, client, path,
+    fingerprint; for a benchmark also split and dataset, for a table with a column split
+    also that). Every image is encoded once: a run that was interrupted goes on where it
+    stopped.
+
+    example: skslot encode photos -o features.npz --model resnet18.tv_in1k
+    --source timm --pretrained resnet18.safetensors
+    """
+    from .. import datasets
+
     output = arguments.output
-    if output.suffix != ".npz":
-        raise ValueError(f"the name of the output must end in .npz, not {output.name}.")
-    refuse_overwrite(output, arguments.force)
-    images = _images(arguments)
+    refuse_output(arguments, suffix=".npz")
+    images = getattr(datasets, LAYOUTS[arguments.layout][0])(arguments.images)
+    print(
+        f"images: {len(images.paths)}, classes: {len(images.target_names)}, clients: "
+        f"{len(images.client_names)}, other files ignored: {images.n_ignored}"
+    )
     encoder = _encoder(arguments)
     try:
         before = encoder.cache_info()
@@ -128,28 +127,13 @@ def _encode(arguments):
         raise ValueError(
             f"{error} (Another --device or a smaller --batch-size may help.)"
         ) from error
-    fingerprint = encoder.fingerprint()
-    write_npz_atomically(
-        output,
-        {"X": features, "fingerprint": fingerprint, **_arrays(images, arguments)},
-    )
+    made = {"X": features, "fingerprint": encoder.fingerprint()}
+    write_npz_atomically(output, made | _arrays(images, arguments))
     after = encoder.cache_info()
     misses, hits = after.misses - before.misses, after.hits - before.hits
     print(_table(images))
     print(f"encoded: {misses}, from the cache {folder}: {hits}")
     print(f"wrote {output}, features per image: {features.shape[1]}")
-
-
-def _images(arguments):
-    from .. import datasets
-
-    loader, _ = LAYOUTS[arguments.layout]
-    images = getattr(datasets, loader)(arguments.images)
-    print(
-        f"images: {len(images.paths)}, classes: {len(images.target_names)}, clients: "
-        f"{len(images.client_names)}, other files ignored: {images.n_ignored}"
-    )
-    return images
 
 
 def _encoder(arguments):
@@ -176,13 +160,10 @@ def _arrays(images, arguments):
         "y": images.target,
         "client": images.client_ids,
         "path": [_relative(path, folder) for path in images.paths],
+        "split": images.get("split"),
+        "dataset": LAYOUTS[arguments.layout][1],
     }
-    if "split" in images:
-        arrays["split"] = images.split
-    _, name = LAYOUTS[arguments.layout]
-    if name:
-        arrays["dataset"] = name
-    return arrays
+    return {name: array for name, array in arrays.items() if array is not None}
 
 
 def _relative(path, folder):
@@ -194,11 +175,11 @@ def _relative(path, folder):
 
 def _table(images):
     """Images per client and class, with a line per class if they are many."""
-    from ..model_selection import ClassTable, class_table
+    from ..model_selection import class_table
 
     table = class_table(images.target, images.client_ids)
     width = max(map(len, str(table).splitlines()))
     if width <= shutil.get_terminal_size().columns:
         return str(table)
     counts = np.vstack([table.counts.T, table.counts.sum(axis=1)])
-    return str(ClassTable(counts, [*table.classes, "all"], table.clients))
+    return count_table(counts, [*table.classes, "all"], table.clients)

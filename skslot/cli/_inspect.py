@@ -2,31 +2,29 @@
 
 from pathlib import Path
 
+from ._arguments import add_command
+
 
 def add_commands(commands):
     """Add ``inspect``."""
-    inspect = commands.add_parser(
-        "inspect",
-        help="say in words what is in a file, and what is not",
-        description="Say in words what is in a file that leaves a site or comes back, "
-        "and what is not.",
-        epilog="example: skslot inspect A.slot",
-    )
-    inspect.add_argument("message", type=Path, metavar="FILE.slot", help="the file")
-    inspect.set_defaults(run=_inspect)
+    command = add_command(commands, inspect)
+    command.add_argument("message", type=Path, metavar="FILE.slot", help="the file")
 
 
-def _inspect(arguments):
-    from ..exchange import load_message
-    from ..exchange._wire import decode
+def inspect(arguments):
+    """Say in words what is in a file, and what is not.
+
+    For files that leave a site and for those that come back.
+
+    example: skslot inspect A.slot
+    """
+    from ..exchange import load_messages
 
     path = arguments.message
-    message = load_message(path)
-    data = path.read_bytes()
-    header = decode(data)[1]
-    version = header.get("skslot", "before the first release")
+    files = load_messages([path])
+    (message,), header = files, files.headers()[path]
     print(
-        f"{path}: {len(data):,} bytes in {header['dtype']}, format {header['format']}, "
-        f"skslot {version}, checksum right"
+        f"{path}: {path.stat().st_size:,} bytes in {header['dtype']}, format "
+        f"{header['format']}, skslot {header['skslot']}, checksum right"
     )
     print(message.describe())

@@ -2,31 +2,15 @@
 
 import argparse
 import sys
+from importlib import import_module
 
 from .. import __version__
-from . import (
-    _aggregate,
-    _align,
-    _bench,
-    _demo,
-    _encode,
-    _inspect,
-    _predict,
-    _report,
-    _summarize,
-)
-from ._options import in_one_line
+from ._arguments import Command
+from ._terminal import in_one_line
 
+# One module each, in the order of the help.
 COMMANDS = (
-    _demo,
-    _encode,
-    _bench,
-    _report,
-    _summarize,
-    _aggregate,
-    _align,
-    _predict,
-    _inspect,
+    "demo encode bench report summarize aggregate align predict adapt inspect".split()
 )
 
 
@@ -70,9 +54,11 @@ def _parser():
         description="One-shot federated learning by optimal-transport alignment.",
     )
     parser.add_argument("--version", action="version", version=f"skslot {__version__}")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for module in COMMANDS:
-        module.add_commands(commands)
+    commands = parser.add_subparsers(
+        required=True, metavar="COMMAND", parser_class=Command
+    )
+    for name in COMMANDS:
+        import_module(f"._{name}", __package__).add_commands(commands)
     for command in commands.choices.values():
         command.add_argument(
             "--debug", action="store_true", help="show the traceback of an error"

@@ -1,36 +1,41 @@
-"""The map of a site: by what it had sent, or else by the rows at hand."""
+"""The map or model of a site: by what it had sent, or else by the rows at hand.
 
-import warnings
-from pathlib import Path
+And whether files go together: features, messages of sites, references and models.
+"""
+
+from dataclasses import replace
 
 import numpy as np
 
-from ._exchange import add_shrinkage, load_client_message, plain_warnings
+from .._warnings import warn_user
+from ._terminal import plain_warnings
 
+# Strength of the alignment when nobody says otherwise.
+DEFAULT_TAU = 0.4
+# Messages that sites send for alignment.
+FROM_SITES = (
+    "ClientStatistics",
+    "ClassStatistics",
+    "ClassMixtures",
+    "ClassRows",
+    "CurvedHead",
+)
+# Messages of a server that are the same for all sites.
+FOR_ALL_SITES = ("AlignmentReference", "AlignedModel", "MixedEffectsModel")
 # Rows that a map can be estimated from: one by one they would all go to the same place.
 FEWEST_ROWS = 10
+# Name of a site that did not say what it is called.
+NAMELESS = "this site"
 # How far the spread of rows may be from that of statistics, as a factor.
 MOST_SPREAD = 4.0
-
-
-def add_statistics(command):
-    """What the map of the site is estimated from."""
-    statistics = command.add_mutually_exclusive_group()
-    statistics.add_argument(
-        "--statistics",
-        type=Path,
-        metavar="FILE.slot",
-        help="what this site had sent; the map is then the one of that time (default: "
-        "it is estimated from the rows in the file of features)",
-    )
-    add_shrinkage(statistics)
 
 
 def sent_statistics(arguments):
     """What the site had sent, if it is given."""
     if arguments.statistics is None:
         return None
-    sent = load_client_message(arguments.statistics)
+    sent = load_kind(arguments.statistics, FROM_SITES, "what skslot summarize")
+    check_is_of_client(arguments.statistics, type(sent), getattr(sent, "client", None))
     if arguments.client not in (None, str(sent.client)):
         raise ValueError(
             f"{arguments.statistics} is from client {sent.client!r}, not from "
@@ -39,26 +44,110 @@ def sent_statistics(arguments):
     return sent
 
 
+def load_kind(path, names, what):
+    """Message in a file; refused unless it is of one of some classes of messages."""
+    from .. import exchange
+
+    message = exchange.load_message(path)
+    check_kind(path, type(message), names, what)
+    return message
+
+
+def check_kind(path, kind, names, what):
+    """Refuse messages of other classes, and say which command writes the right ones."""
+    from .. import exchange
+
+    if kind.__name__ not in names:
+        raise exchange.MessageError(
+            f"this is of the kind {kind.kind!r}, not {what} writes.", path=path
+        )
+
+
+def check_is_of_client(path, kind, client):
+    """Refuse what no site sends for alignment."""
+    from ..exchange import MessageError
+
+    check_kind(path, kind, FROM_SITES, "what skslot summarize")
+    if client is None:
+        raise MessageError("the message does not say which client it is of.", path=path)
+
+
+def check_same_encoder(table, message, path):
+    """Refuse features that a reference or model was not made for."""
+    n_features = table.X.shape[1]
+    if n_features != message.n_features:
+        raise ValueError(
+            f"{table.path} has {n_features} features, but {path} is for "
+            f"{message.n_features}."
+        )
+    if "+aligned:" in (table.encoder or "") and table.encoder != message.encoder:
+        raise ValueError(
+            f"{table.path} holds features that skslot align wrote: give those that are "
+            f"not aligned yet, which {path} is for."
+        )
+    if table.encoder != message.encoder:
+        raise ValueError(
+            f"{table.path} has features of the encoder {table.encoder!r}, but {path} "
+            f"is for {message.encoder!r}. A table must have the same columns in the "
+            "same order as the one that was summarized; --ignore and --labels leave "
+            "columns out, --encoder gives a name to what made the features."
+        )
+
+
 def client_map(table, sent, reference, tau, arguments):
     """The map of a site, from its statistics to the reference."""
     from .. import FederatedOTAligner
+    from ..exchange import MixedEffectsModel
 
+    if isinstance(reference, MixedEffectsModel):
+        return site_classifier(table, sent, reference, arguments).aligner_.maps_[0]
     aligner = FederatedOTAligner(tau, shrinkage=arguments.shrinkage)
     with plain_warnings():
         if sent is None:
             rows = _rows_to_estimate_from(table)
-            message = aligner.client_update(rows, arguments.client)
+            message = aligner.client_update(rows, client=arguments.client)
             sent = message.with_encoder(table.encoder)
         else:
             _warn_of_other_rows(table, sent, arguments.statistics)
         return aligner.client_map(sent, reference)
 
 
+def site_classifier(table, sent, model, arguments):
+    """Classifier by mixed effects that knows one site, and no other."""
+    classifier = classifier_of_sent(sent, model, arguments)
+    with plain_warnings():
+        if sent is not None:
+            _warn_of_other_rows(table, sent, arguments.statistics)
+            return classifier
+        rows = _rows_to_estimate_from(table)
+        name = arguments.client or NAMELESS
+        if name in map(str, model.clients):
+            print(
+                f"the model was learned from client {name} too, which is described "
+                "better by what it had sent: hand it over by --statistics FILE.slot"
+            )
+        classifier.add_client(rows, name)
+    return classifier
+
+
+def classifier_of_sent(sent, model, arguments):
+    """The same, which knows the site by what it had sent, or not yet."""
+    from .. import MixedEffectsClassifier
+
+    if sent is not None and not hasattr(sent, "class_means"):
+        raise ValueError(
+            f"{arguments.statistics} was summarized without --labels, and mixed "
+            "effects need them: leave --statistics out, and the rows of "
+            f"{arguments.features} describe the site."
+        )
+    return MixedEffectsClassifier.from_model(model, sent)
+
+
 def _rows_to_estimate_from(table):
     """Rows of one site, enough of them to tell how it differs from the others."""
-    clients = [] if table.clients is None else np.unique(table.clients)
+    clients = [] if table.client_ids is None else np.unique(table.client_ids)
     if len(clients) > 1:
-        some = ", ".join(clients[:10])
+        some = ", ".join(map(str, clients[:10]))
         raise ValueError(
             f"{table.path} has rows of several clients ({some}), each with an "
             "alignment of its own: choose one by --client."
@@ -81,15 +170,16 @@ def _warn_of_other_rows(table, sent, path):
     """Rows far from what the statistics describe are often of another encoder."""
     if len(table.X) < FEWEST_ROWS:
         return
+    if not np.size(sent.shrinkage):  # it says nothing about the spread
+        sent = replace(sent, shrinkage=np.zeros(1))
     statistics = sent.client_statistics()
     if statistics.n_features != table.X.shape[1] or statistics.is_constant:
         return
     squares = np.square(table.X - statistics.mean).sum(axis=1)
     spread = squares.mean() / statistics.variances.sum()
     if not 1 / MOST_SPREAD <= spread <= MOST_SPREAD:
-        warnings.warn(
+        warn_user(
             f"the rows of {table.path} spread around the mean in {path} {spread:.2g} "
             "times as much as those that it describes: are they of the same site, made "
             "in the same way?",
-            stacklevel=2,
         )

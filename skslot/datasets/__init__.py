@@ -1,7 +1,8 @@
-"""Data sets with clients: real images, simulated features, folders of your own."""
+"""Data sets with clients: real images, simulated features, files of your own."""
 
 from ._benchmarks import load_digits_benchmark, load_domainnet, load_office_home
 from ._digit_scanners import load_digit_scanners
+from ._features import load_features
 from ._image_folder import load_image_folder
 from ._shifted_clients import make_shifted_clients
 
@@ -9,6 +10,7 @@ __all__ = [
     "load_digit_scanners",
     "load_digits_benchmark",
     "load_domainnet",
+    "load_features",
     "load_image_folder",
     "load_office_home",
     "make_shifted_clients",

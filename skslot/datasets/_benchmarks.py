@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 from sklearn.model_selection import train_test_split
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import validate_params
 
+from .._sklearn_compat import validate_params
 from ._image_folder import (
     ImageRow,
     check_files_exist,
@@ -89,14 +89,14 @@ def load_digits_benchmark(root):
         )
     rows, n_ignored = [], 0
     for (domain, split), folder in folders.items():
-        found, ignored = list_classes(folder, DIGITS_LAYOUT)
-        labels = sorted({label for label, _ in found})
+        found, ignored = list_classes(folder, domain, split, DIGITS_LAYOUT)
+        labels = sorted({row.label for row in found})
         if labels != list("0123456789"):
             raise ValueError(
                 f"{folder} must hold the folders 0 to 9, but holds "
                 f"{', '.join(labels)}. (The files of SVHN call the digit zero 10.)"
             )
-        rows += [ImageRow(path, domain, label, split) for label, path in found]
+        rows += found
         n_ignored += ignored
     return image_bunch(rows, n_ignored)
 
@@ -149,12 +149,20 @@ def load_office_home(root, *, random_state=0):
     rng = check_random_state(random_state)
     rows, n_ignored = [], 0
     for domain in OFFICE_HOME:
-        images, ignored = list_classes(folders[_fold(domain)])
-        splits = _split_by_class([label for label, _ in images], domain, rng)
-        rows += [
-            ImageRow(path, domain, label, split)
-            for (label, path), split in zip(images, splits, strict=True)
-        ]
+        images, ignored = list_classes(folders[_fold(domain)], domain, "train")
+        labels = [row.label for row in images]
+        if len(set(labels)) != OFFICE_HOME_CLASSES:
+            raise ValueError(
+                f"{domain} has {len(set(labels))} classes where Office-Home has "
+                f"{OFFICE_HOME_CLASSES}: it was not unpacked completely. For a part of "
+                "Office-Home, use load_image_folder."
+            )
+        _, test = train_test_split(
+            np.arange(len(labels)), test_size=0.3, stratify=labels, random_state=rng
+        )
+        for position in test:
+            images[position] = images[position]._replace(split="test")
+        rows += images
         n_ignored += ignored
     return image_bunch(rows, n_ignored)
 
@@ -223,24 +231,8 @@ def _fold(name):
     return "".join(filter(str.isalnum, name.casefold()))
 
 
-def _split_by_class(labels, domain, rng):
-    n_classes = len(set(labels))
-    if n_classes != OFFICE_HOME_CLASSES:
-        raise ValueError(
-            f"{domain} has {n_classes} classes where Office-Home has "
-            f"{OFFICE_HOME_CLASSES}: it was not unpacked completely. For a part of "
-            "Office-Home, use load_image_folder."
-        )
-    _, test = train_test_split(
-        np.arange(len(labels)), test_size=0.3, stratify=labels, random_state=rng
-    )
-    splits = np.full(len(labels), "train")
-    splits[test] = "test"
-    return splits.tolist()
-
-
 def _read_list(file, domain, split):
-    """Rows of a list with lines such as ``clipart/zebra/clipart_345_001.jpg 344``."""
+    """Read a list with lines such as ``clipart/zebra/clipart_345_001.jpg 344``."""
     rows = []
     for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
         path, _, code = line.rpartition(" ")

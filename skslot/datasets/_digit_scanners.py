@@ -1,12 +1,15 @@
 """Handwritten digits seen through four simulated acquisition devices."""
 
+from textwrap import indent
 from typing import NamedTuple
 
 import numpy as np
 from scipy import ndimage
 from sklearn.datasets import load_digits
 from sklearn.utils import Bunch, check_random_state
-from sklearn.utils._param_validation import validate_params
+
+from .._sklearn_compat import validate_params
+from .._text import text_table
 
 FULL_INK = 16.0
 
@@ -147,7 +150,7 @@ def load_digit_scanners(*, random_state=0):
 
 
 def _stratified_partition(target, n_parts, rng):
-    """Part of each row, such that classes and parts differ by one row at most."""
+    """Deal out rows to parts, evenly in all and within each class."""
     order = rng.permutation(len(target))
     order = order[np.argsort(target[order], kind="stable")]
     part = np.empty(len(target), dtype=np.intp)
@@ -156,7 +159,7 @@ def _stratified_partition(target, n_parts, rng):
 
 
 def _develop(ink, device):
-    """Everything a device does, except for its noise; the paper around is blank."""
+    """Do what a device does, except for its noise; the paper around is blank."""
     ink = ndimage.rotate(
         ink, device.tilt, axes=(1, 2), reshape=False, order=1, mode="grid-constant"
     )
@@ -165,10 +168,5 @@ def _develop(ink, device):
 
 
 def _device_table():
-    header = "{:<10} {:>5} {:>12} {:>6} {:>5} {:>9} {:>6}".format(*Device._fields)
-    rows = [
-        f"{d.name:<10} {d.tilt:>5} {str(d.blur):>12} {d.gamma:>6} {d.fog:>5} "
-        f"{d.contrast:>9} {d.noise:>6}"
-        for d in DEVICES
-    ]
-    return "\n".join(["::", "", *(f"    {line}" for line in [header, *rows])])
+    rows = [[str(cell) for cell in row] for row in (Device._fields, *DEVICES)]
+    return "::\n\n" + indent(text_table(rows), "    ")

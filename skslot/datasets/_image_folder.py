@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 from sklearn.utils import Bunch
-from sklearn.utils._param_validation import validate_params
+
+from .._sklearn_compat import validate_params
 
 # A fixed list: what Pillow can open depends on how it was built, and the same folder
 # must give the same rows everywhere.
@@ -98,7 +99,7 @@ def load_image_folder(root):
 
 
 class ImageRow(NamedTuple):
-    """One image; a split of None says that there are no splits."""
+    """One image; its split is None if there are no splits."""
 
     path: str
     client: str
@@ -107,23 +108,21 @@ class ImageRow(NamedTuple):
 
 
 def image_bunch(rows, n_ignored=0):
-    """The rows as the object that all loaders of images return."""
-    paths, clients, labels, splits = map(list, zip(*rows, strict=True))
-    bunch = Bunch(
-        paths=np.array(paths),
-        target=np.array(labels),
-        client_ids=np.array(clients),
+    """Make the object that all loaders of images return."""
+    paths, clients, labels, splits = map(np.array, zip(*rows, strict=True))
+    return Bunch(
+        paths=paths,
+        target=labels,
+        client_ids=clients,
         target_names=np.unique(labels),
-        client_names=sorted(set(clients)),
+        client_names=np.unique(clients).tolist(),
         n_ignored=n_ignored,
+        **({} if rows[0].split is None else {"split": splits}),
     )
-    if splits[0] is not None:
-        bunch.split = np.array(splits)
-    return bunch
 
 
 def list_folder(folder):
-    """Sorted folders and images in a folder, and how many others were ignored."""
+    """List the folders and images in a folder, and count what was ignored."""
     folders, images, n_ignored = [], [], 0
     with os.scandir(folder) as entries:
         for entry in sorted(entries, key=lambda entry: entry.name):
@@ -138,8 +137,8 @@ def list_folder(folder):
     return folders, images, n_ignored
 
 
-def list_classes(folder, layout=LAYOUT):
-    """Class and path of the images in ``folder/<class>``, and how many were ignored."""
+def list_classes(folder, client, split=None, layout=LAYOUT):
+    """List the images in ``folder/<class>``, and count what is ignored."""
     folders, images, n_ignored = list_folder(folder)
     if images:
         raise ValueError(
@@ -161,7 +160,8 @@ def list_classes(folder, layout=LAYOUT):
                 f"{class_folder.path} holds no images. {layout}: delete the folder, or "
                 f"put images into it ({' '.join(sorted(IMAGE_EXTENSIONS))})."
             )
-        found += [(class_folder.name, path) for path in images]
+        label = class_folder.name
+        found += [ImageRow(path, client, label, split) for path in images]
         n_ignored += ignored
     return found, n_ignored
 
@@ -175,8 +175,8 @@ def _read_folder(root):
         )
     rows = []
     for folder in folders:
-        found, ignored = list_classes(folder.path)
-        rows += [ImageRow(path, folder.name, label) for label, path in found]
+        found, ignored = list_classes(folder.path, folder.name)
+        rows += found
         n_ignored += ignored
     return image_bunch(rows, n_ignored)
 
@@ -185,7 +185,14 @@ def _read_csv(file):
     try:
         with open(file, newline="", encoding="utf-8-sig") as stream:
             reader = csv.DictReader(stream, skipinitialspace=True, strict=True)
-            columns = _check_header(file, reader.fieldnames)
+            names = reader.fieldnames or []
+            if not set(COLUMNS) <= set(names):
+                raise ValueError(
+                    f"{file} must begin with a header that names the columns "
+                    f"{', '.join(COLUMNS)}, separated by commas; its first line is "
+                    f"{','.join(names)!r}."
+                )
+            columns = [name for name in ImageRow._fields if name in names]
             rows = [
                 _check_row(f"{file}, line {reader.line_num}", row, columns)
                 for row in reader
@@ -204,17 +211,6 @@ def _read_csv(file):
         "their lines",
     )
     return image_bunch(rows)
-
-
-def _check_header(file, names):
-    names = names or []
-    if not set(COLUMNS) <= set(names):
-        raise ValueError(
-            f"{file} must begin with a header that names the columns "
-            f"{', '.join(COLUMNS)}, separated by commas; its first line is "
-            f"{','.join(names)!r}."
-        )
-    return [*COLUMNS, "split"] if "split" in names else COLUMNS
 
 
 def _check_row(place, row, columns):

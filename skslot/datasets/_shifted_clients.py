@@ -4,7 +4,8 @@ from numbers import Integral, Real
 
 import numpy as np
 from sklearn.utils import Bunch, check_random_state
-from sklearn.utils._param_validation import Interval, validate_params
+
+from .._sklearn_compat import Interval, validate_params
 
 # One independent random stream each, so that drawing more rows changes no class.
 CLASSES, DOMAINS, SHARES, ROWS = range(4)
@@ -149,8 +150,13 @@ def make_shifted_clients(
     matrices, offsets = _draw_domains(
         _stream(entropy, DOMAINS), n_clients, n_features, domain_shift
     )
-    shares = _draw_shares(_stream(entropy, SHARES), n_clients, n_classes, label_shift)
-    rng = _stream(entropy, ROWS, n_samples, _bits(label_shift))
+    shares, label_shift_bits = None, 0
+    if label_shift is not None:
+        concentrations = np.full(n_clients, float(label_shift))
+        shares = _stream(entropy, SHARES).dirichlet(concentrations, size=n_classes)
+        # an integer that is another one for another label_shift
+        label_shift_bits = int(np.float64(label_shift).view(np.uint64))
+    rng = _stream(entropy, ROWS, n_samples, label_shift_bits)
     target, client_ids = _assign(rng, n_samples, n_classes, n_clients, shares)
     data = class_means[target] + rng.standard_normal((n_samples, n_features)) @ root
     for client in range(n_clients):
@@ -177,17 +183,12 @@ def make_shifted_clients(
 
 
 def _stream(entropy, *key):
-    """Generator of its own for each key, whatever the others have drawn."""
+    """Make a generator for a key, whatever those of other keys have drawn."""
     return np.random.default_rng(np.random.SeedSequence(entropy, spawn_key=key))
 
 
-def _bits(label_shift):
-    """An integer that tells any two values of ``label_shift`` apart."""
-    return 0 if label_shift is None else int(np.float64(label_shift).view(np.uint64))
-
-
 def _draw_classes(rng, n_classes, n_features, class_separation):
-    """Means of the classes and the square root of their covariance."""
+    """Draw the means of the classes and the square root of their covariance."""
     root = _spectral(_random_symmetric(rng, n_features), lambda x: np.exp(x / 2))
     means = rng.standard_normal((n_classes, n_features))
     means -= means.mean(axis=0)
@@ -198,7 +199,7 @@ def _draw_classes(rng, n_classes, n_features, class_separation):
 
 
 def _draw_domains(rng, n_clients, n_features, domain_shift):
-    """Matrices with the identity, and offsets with zero, as their average."""
+    """Draw matrices whose average is the identity, and offsets that average to 0."""
     matrices = np.stack(
         [
             _spectral(domain_shift * _random_symmetric(rng, n_features), np.exp)
@@ -211,15 +212,8 @@ def _draw_domains(rng, n_clients, n_features, domain_shift):
     return (matrices + matrices.transpose(0, 2, 1)) / 2, offsets - offsets.mean(axis=0)
 
 
-def _draw_shares(rng, n_clients, n_classes, label_shift):
-    """Shares of the clients (columns) in each class (rows); None if equal."""
-    if label_shift is None:
-        return None
-    return rng.dirichlet(np.full(n_clients, float(label_shift)), size=n_classes)
-
-
 def _random_symmetric(rng, n_features):
-    """Symmetric matrix with eigenvalues between about -1 and 1."""
+    """Draw a symmetric matrix with eigenvalues between about -1 and 1."""
     matrix = rng.standard_normal((n_features, n_features))
     return (matrix + matrix.T) / np.sqrt(8 * n_features)
 
@@ -231,7 +225,10 @@ def _spectral(matrix, function):
 
 
 def _assign(rng, n_samples, n_classes, n_clients, shares):
-    """Class and client of each row, in random order; no client goes without a row."""
+    """Assign a class and a client to each row; no client goes without a row.
+
+    ``shares`` are those of the clients (columns) in each class; None if equal.
+    """
     target = np.arange(n_samples) * n_classes // n_samples
     client_ids = np.arange(n_samples) % n_clients
     if shares is not None:

@@ -1,7 +1,5 @@
 """Frozen encoders: images to features, each image once."""
 
-from ._cache import CacheInfo
-from ._encoder import FrozenEncoder
-from ._failures import ImageReadError
+from ._encoder import FrozenEncoder, ImageReadError
 
-__all__ = ["CacheInfo", "FrozenEncoder", "ImageReadError"]
+__all__ = ["FrozenEncoder", "ImageReadError"]

@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from PIL import Image
 
-from . import _open_clip, _timm
+from ._sources import CONFIG_FILE, build_open_clip, build_timm
 
-BUILDERS = {"open_clip": _open_clip.build, "timm": _timm.build}
+BUILDERS = {"open_clip": build_open_clip, "timm": build_timm}
 FINGERPRINT_DIGITS = 16
 _lock = Lock()
 
@@ -94,7 +94,7 @@ def _stamps(model, pretrained):
     files = sorted(path.iterdir()) if path and path.is_dir() else []
     if pretrained and os.path.isfile(pretrained):
         files.append(Path(pretrained))
-        files.extend(Path(pretrained).parent.glob(_open_clip.CONFIG_FILE))
+        files.extend(Path(pretrained).parent.glob(CONFIG_FILE))
     stats = [(file, file.stat()) for file in files]
     return tuple((str(file), stat.st_mtime_ns, stat.st_size) for file, stat in stats)
 
@@ -144,9 +144,6 @@ def evaluating(module):
     finally:
         for part, mode in modes:
             part.training = mode
-
-
-# ------------------------------------------------------------------ identity
 
 
 def describe_callable(preprocess):

@@ -1,13 +1,14 @@
 """Features on disk: one SQLite file for each feature space."""
 
 import sqlite3
-import warnings
 import zlib
 from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+
+from .._warnings import warn_user
 
 KEYS_PER_QUERY = 500  # SQLite takes 999 in its oldest builds
 # The queries are fixed, so a general error means that the schema is not ours.
@@ -21,27 +22,7 @@ _counts = {}
 
 
 class CacheInfo(NamedTuple):
-    """State of a feature cache.
-
-    Parameters
-    ----------
-    hits : int
-        Images whose features were found, by this process.
-    misses : int
-        Images that had to be encoded, by this process.
-    n_images : int
-        Images whose features are kept, from all processes.
-    n_bytes : int
-        Size on disk.
-    path : pathlib.Path
-        The file.
-
-    Examples
-    --------
-    >>> from skslot.encoders import CacheInfo
-    >>> CacheInfo(hits=3, misses=1, n_images=1, n_bytes=4096, path="a.sqlite").hits
-    3
-    """
+    """What ``FrozenEncoder.cache_info`` returns, and explains."""
 
     hits: int
     misses: int
@@ -72,24 +53,26 @@ class FeatureCache:
         found, n_damaged = {}, 0
         for start in range(0, len(keys), KEYS_PER_QUERY):
             some = keys[start : start + KEYS_PER_QUERY]
-            for key, packed in self._run(_select, some):
+            marks = ",".join("?" * len(some))
+            query = f"SELECT image, row FROM features WHERE image IN ({marks})"
+            for key, packed in self._run(query, some):
                 row = _unpack(key, packed)
                 if row is None:
                     n_damaged += 1
                 else:
                     found[key] = row
         if n_damaged:
-            warnings.warn(
+            warn_user(
                 f"{n_damaged} rows of the feature cache {self.path} are damaged; their "
                 "images are encoded again.",
-                stacklevel=2,
             )
         return found
 
     def put(self, keys, rows):
         """Keep rows, each under its key."""
-        packed = [(key, _pack(key, row)) for key, row in zip(keys, rows, strict=True)]
-        self._run(_replace, packed)
+        values = [np.ascontiguousarray(row, dtype="<f4").tobytes() for row in rows]
+        packed = [(key, _sealed(key, v)) for key, v in zip(keys, values, strict=True)]
+        self._run("REPLACE INTO features VALUES (?, ?)", packed, many=True)
 
     def count(self, hits, misses):
         """Add to the counters of this process."""
@@ -98,7 +81,9 @@ class FeatureCache:
 
     def info(self):
         """Counters, and what is on disk."""
-        n_images = self._run(_count) if self.path.exists() else 0
+        n_images = 0
+        if self.path.exists():
+            ((n_images,),) = self._run("SELECT COUNT(*) FROM features")
         self._close()  # which writes everything into one file
         n_bytes = sum(file.stat().st_size for file in self._files() if file.exists())
         hits, misses = _counts.get(self.path, (0, 0))
@@ -108,24 +93,31 @@ class FeatureCache:
         """Drop all rows, and the counters of this process."""
         _counts.pop(self.path, None)
         if self.path.exists():
-            self._run(_delete)
+            self._run("DELETE FROM features")
+            self._run("VACUUM")
 
-    def _run(self, action, *args):
-        """Do something with the file; if it is damaged, with a new one."""
+    def _run(self, query, values=(), many=False):
+        """Ask the file; if it is damaged, a new one."""
         try:
             try:
-                return action(self._open(), *args)
+                return self._execute(query, values, many)
+            # the message of SQLite may quote text that is damaged itself
             except (sqlite3.Error, UnicodeDecodeError) as error:
-                if not _is_damage(error):
+                if isinstance(error, sqlite3.Error) and _code(error) not in DAMAGED:
                     raise
                 self._put_aside(error)
-            return action(self._open(), *args)
+            return self._execute(query, values, many)
         except (sqlite3.Error, OSError) as error:
             raise OSError(
                 f"the feature cache {self.path} cannot be used ({error}). Set "
                 "cache_dir to a folder on a local disk that you may write to and that "
                 "has space, or to None."
             ) from error
+
+    def _execute(self, query, values, many):
+        with self._open() as connection:  # one transaction
+            execute = connection.executemany if many else connection.execute
+            return execute(query, values).fetchall()
 
     def _open(self):
         if self._connection is None:
@@ -166,50 +158,21 @@ class FeatureCache:
         self.path.rename(aside)
         for file in self._files():
             file.unlink(missing_ok=True)
-        warnings.warn(
+        warn_user(
             f"the feature cache {self.path} is damaged ({error}). It was renamed to "
             f"{aside.name} and is built anew; images are encoded again.",
-            stacklevel=4,
         )
 
     def _files(self):
         return [Path(f"{self.path}{end}") for end in ("", "-wal", "-shm")]
 
 
-def _is_damage(error):
-    # The message of SQLite may quote text that is damaged itself.
-    if isinstance(error, UnicodeDecodeError):
-        return True
-    return _code(error) in DAMAGED
-
-
 def _code(error):
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 
-def _select(connection, keys):
-    marks = ",".join("?" * len(keys))
-    query = f"SELECT image, row FROM features WHERE image IN ({marks})"
-    return connection.execute(query, keys).fetchall()
-
-
-def _replace(connection, rows):
-    with connection:
-        connection.executemany("REPLACE INTO features VALUES (?, ?)", rows)
-
-
-def _count(connection):
-    return connection.execute("SELECT COUNT(*) FROM features").fetchone()[0]
-
-
-def _delete(connection):
-    with connection:
-        connection.execute("DELETE FROM features")
-    connection.execute("VACUUM")
-
-
-def _pack(key, row):
-    values = np.ascontiguousarray(row, dtype="<f4").tobytes()
+def _sealed(key, values):
+    """Bytes of a row behind their checksum, in which the key counts as well."""
     return zlib.crc32(values, zlib.crc32(key)).to_bytes(4, "little") + values
 
 
@@ -218,6 +181,5 @@ def _unpack(key, packed):
     if not (isinstance(key, bytes) and isinstance(packed, bytes) and len(packed) > 4):
         return None
     values = packed[4:]
-    if zlib.crc32(values, zlib.crc32(key)).to_bytes(4, "little") != packed[:4]:
-        return None
-    return np.frombuffer(values, dtype="<f4")
+    is_intact = _sealed(key, values) == packed
+    return np.frombuffer(values, dtype="<f4") if is_intact else None

@@ -1,7 +1,8 @@
-"""FrozenEncoder: the first step of a Pipeline, from images to features."""
+"""FrozenEncoder, the first step of a Pipeline, and its error about images."""
 
 import copy
 import os
+from contextlib import nullcontext
 from numbers import Integral
 
 import numpy as np
@@ -9,14 +10,16 @@ from sklearn.base import (
     BaseEstimator,
     ClassNamePrefixFeaturesOutMixin,
     TransformerMixin,
-    _fit_context,
 )
-from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.validation import validate_data
 
+from .._optional import import_optional
+from .._sklearn_compat import HasMethods, Interval, StrOptions, _fit_context
 from ._cache import FeatureCache
-from ._optional import torch_side
-from ._weights import DEFAULT_TAG
+
+# The checkpoint behind the numbers of the SLOT-Align paper.
+DEFAULT_TAG = "datacomp_xl_s13b_b90k"
+N_SHOWN = 10  # bad images that an error lists
 
 
 class FrozenEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -189,25 +192,17 @@ class FrozenEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             If the cache cannot be read, or cannot be written when it must be.
         """
         self._validate_params()
-        _, images, loop = torch_side()
+        _, images, loop = _torch_side()
         if self.image_shape is not None:
             X = validate_data(self, X, reset=False)
         items = images.as_items(X, self.image_shape)
         backbone = self._load()
-        options = {
-            "batch_size": self.batch_size,
-            "dtype": self.dtype,
-            "n_workers": self.n_workers,
-            "progress": self.progress,
-        }
-        if self.cache_dir is None:
-            features = loop.encode(items, backbone, **options)
-        else:
-            with self._cache(backbone) as cache:
-                features = loop.encode_with_cache(items, backbone, cache, **options)
+        names = ("batch_size", "dtype", "n_workers", "progress")
+        options = {name: getattr(self, name) for name in names}
+        opened = nullcontext() if self.cache_dir is None else self._cache(backbone)
+        with opened as cache:
+            features = loop.encode(items, backbone, cache, **options)
         return _to_length_one(features) if self.normalize else features
-
-    # ------------------------------------------------------------------ the model
 
     @property
     def preprocess_config_(self):
@@ -233,28 +228,36 @@ class FrozenEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         return self._load().fingerprint(self.dtype, bool(self.normalize))
 
     def _load(self):
-        return torch_side()[0].load_backbone(
+        return _torch_side()[0].load_backbone(
             self.model, self.pretrained, self.source, self.preprocess, self.device
         )
 
     @property
     def _n_features_out(self):
-        _, _, loop = torch_side()
+        _, _, loop = _torch_side()
         shape = self.image_shape
         if shape is not None and hasattr(self, "n_features_in_"):
             shape = np.empty(self.n_features_in_).reshape(shape).shape  # resolves -1
         return loop.n_features_out(self._load(), shape, self.dtype)
 
-    # ------------------------------------------------------------------ the cache
-
     def cache_info(self):
-        """What the cache holds for this encoder, and how often it helped.
+        """Count what the cache holds for this encoder, and how often it helped.
 
         Returns
         -------
         info : CacheInfo
-            Hits and misses of this process, number of images and bytes on disk, and
-            the file.
+            A named tuple with these fields:
+
+            hits : int
+                Images whose features were found, by this process.
+            misses : int
+                Images that had to be encoded, by this process.
+            n_images : int
+                Images whose features are kept, from all processes.
+            n_bytes : int
+                Size on disk.
+            path : pathlib.Path
+                The file.
         """
         with self._cache(self._load()) as cache:
             return cache.info()
@@ -273,8 +276,6 @@ class FrozenEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         # Not normalized, so that both kinds of features share what is expensive.
         return FeatureCache(self.cache_dir, backbone.fingerprint(self.dtype))
 
-    # ------------------------------------------------------------------ scikit-learn
-
     def __sklearn_clone__(self):
         # A frozen module need not be copied, and may be large.
         light = copy.copy(self)
@@ -291,6 +292,58 @@ class FrozenEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             tags.input_tags.three_d_array = True
             tags.input_tags.string = True
         return tags
+
+
+class ImageReadError(ValueError):
+    """Images that are missing, empty or broken, all in one error.
+
+    Parameters
+    ----------
+    failures : list of tuple
+        Position in X, name of the image and reason, for each bad image. Kept as an
+        attribute, in the order of X.
+    n_images : int
+        Number of images in X; an attribute as well.
+    advice : str, default=""
+        What became of the good images; an attribute as well.
+
+    Examples
+    --------
+    >>> from skslot.encoders import ImageReadError
+    >>> error = ImageReadError([(3, "a.png", "no such file")], n_images=5)
+    >>> print(error)
+    1 of 5 images cannot be read:
+      row 3: a.png: no such file
+    >>> [row for row, name, reason in error.failures]
+    [3]
+    """
+
+    def __init__(self, failures, n_images, advice=""):
+        # All arguments go to the base class, which is how exceptions are pickled.
+        super().__init__(failures, n_images, advice)
+        self.failures = sorted(failures)
+        self.n_images = n_images
+        self.advice = advice
+
+    def __str__(self):
+        noun = "image" if self.n_images == 1 else "images"
+        lines = [f"{len(self.failures)} of {self.n_images} {noun} cannot be read:"]
+        lines += [
+            f"  row {row}: {name}: {reason}"
+            for row, name, reason in self.failures[:N_SHOWN]
+        ]
+        if len(self.failures) > N_SHOWN:
+            lines.append(f"  ... and {len(self.failures) - N_SHOWN} more")
+        return "\n".join(lines + ([self.advice] if self.advice else []))
+
+
+def _torch_side():
+    """The modules that import torch and Pillow, when they are first needed."""
+    for package in ("torch", "PIL"):
+        import_optional(package, "clip", "FrozenEncoder")
+    from . import _backbones, _images, _loop
+
+    return _backbones, _images, _loop
 
 
 def _to_length_one(features):

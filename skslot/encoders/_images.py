@@ -11,8 +11,6 @@ SIXTEEN_BIT_FORMATS = {"PNG", "PPM"}
 PEAK = "skslot_peak"  # entry of Image.info: largest value before scaling 16 bits to 8
 NOT_AN_IMAGE = "neither a path, nor a PIL image, nor an array of numbers"
 
-# ------------------------------------------------------------------ X to items
-
 
 def as_items(X, image_shape=None):
     """A sequence with one item per image: a path, a PIL image or an array.
@@ -26,9 +24,13 @@ def as_items(X, image_shape=None):
         )
     if image_shape is not None:
         return _Reshaped(X, image_shape)
-    if hasattr(X, "columns") and hasattr(X, "to_numpy"):
-        return _only_column(X)
-    if hasattr(X, "to_numpy"):  # a Series
+    if hasattr(X, "columns") and len(X.columns) != 1:
+        raise ValueError(
+            f"X has the columns {list(map(str, X.columns))}; pass the column with "
+            'the paths only, for example by ColumnTransformer([("images", '
+            'FrozenEncoder(), ["path"])], remainder="passthrough").'
+        )
+    if hasattr(X, "to_numpy"):  # a Series, or a frame of one column
         X = X.to_numpy()
     elif not isinstance(X, (list, tuple)):
         X = np.asanyarray(X)
@@ -37,16 +39,6 @@ def as_items(X, image_shape=None):
     if len(X) == 0:
         raise ValueError("X holds 0 images; a minimum of 1 is required.")
     return X
-
-
-def _only_column(frame):
-    if len(frame.columns) != 1:
-        raise ValueError(
-            f"X has the columns {list(map(str, frame.columns))}; pass the column with "
-            'the paths only, for example by ColumnTransformer([("images", '
-            'FrozenEncoder(), ["path"])], remainder="passthrough").'
-        )
-    return as_items(frame[frame.columns[0]])
 
 
 def _array_items(X):
@@ -91,9 +83,6 @@ class _Reshaped:
         return self.rows[row].reshape(self.shape)
 
 
-# ------------------------------------------------------------------ one item
-
-
 def is_path(item):
     return isinstance(item, (str, bytes, os.PathLike))
 
@@ -109,17 +98,12 @@ def describe(item):
     return f"object of type {type(item).__name__}"
 
 
-def obvious_problem(item):
-    """What is wrong with an image, as far as its header tells; None if nothing."""
-    if not is_path(item):
-        return None
-    try:
+def check_header(item):
+    """Refuse files whose first bytes tell that they are no images."""
+    if is_path(item):
         if os.path.getsize(item) == 0:
-            return "the file is empty"
-        with Image.open(item):
-            return None
-    except Exception as error:
-        return reason(error)
+            raise ValueError("the file is empty")
+        Image.open(item).close()
 
 
 def reason(error):
@@ -153,9 +137,9 @@ def read_image(item):
             return to_rgb(image)
     if isinstance(item, Image.Image):
         return to_rgb(item)
-    if isinstance(item, np.ndarray):
-        return _from_array(item)
-    raise TypeError(NOT_AN_IMAGE)
+    if not isinstance(item, np.ndarray):
+        raise TypeError(NOT_AN_IMAGE)
+    return _from_array(item)
 
 
 def read_floats(item):
@@ -180,13 +164,11 @@ def as_pixels(image):
 
 def to_rgb(image):
     """RGB as ``Image.convert`` makes it, but for modes that it would clip."""
-    file_format = image.format
+    has_sixteen_bits = image.mode != "I" or image.format in SIXTEEN_BIT_FORMATS
     image = ImageOps.exif_transpose(image)
-    if image.mode == "I" and file_format not in SIXTEEN_BIT_FORMATS:
-        return _from_array(np.asarray(image))
-    if image.mode.startswith("I"):
+    if image.mode.startswith("I") and has_sixteen_bits:
         return _from_array(np.asarray(image).astype(np.uint16))
-    if image.mode == "F":
+    if image.mode in ("I", "F"):
         return _from_array(np.asarray(image))
     if image.mode == "P" and "transparency" in image.info:
         image = image.convert("RGBA")
@@ -195,13 +177,9 @@ def to_rgb(image):
 
 def _from_array(array):
     image = Image.fromarray(_as_uint8(_with_channels(array)))
-    if _has_sixteen_bits(array):
+    if array.dtype.newbyteorder("=") == np.uint16:
         image.info[PEAK] = int(array.max())
     return image
-
-
-def _has_sixteen_bits(array):
-    return array.dtype.kind == "u" and array.dtype.itemsize == 2
 
 
 def _with_channels(array):
@@ -218,7 +196,7 @@ def _with_channels(array):
 def _as_uint8(array):
     if array.dtype == np.uint8:
         return np.ascontiguousarray(array)
-    if _has_sixteen_bits(array):
+    if array.dtype.newbyteorder("=") == np.uint16:
         return (array // 257).astype(np.uint8)
     if array.dtype.kind == "b":
         return array.astype(np.uint8) * 255

@@ -1,20 +1,21 @@
 """Images through the model, a batch at a time."""
 
-import warnings
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
+from tqdm import tqdm
 
+from .._warnings import warn_user
 from ._backbones import as_tensor, evaluating, sample_image
-from ._failures import ImageReadError
+from ._encoder import ImageReadError
 from ._images import (
     PEAK,
     as_pixels,
+    check_header,
     content_digest,
     describe,
-    obvious_problem,
     read_floats,
     read_image,
     reason,
@@ -33,21 +34,20 @@ class _Inputs(Dataset):
     def __init__(self, items, rows, preprocess):
         self.items = items
         self.rows = rows
-        self.preprocess = preprocess
+        self.read = read_floats if preprocess is None else read_image
+        self.preprocess = preprocess or as_pixels
 
     def __len__(self):
         return len(self.rows)
 
     def __getitem__(self, position):
-        row = int(self.rows[position])
+        row = self.rows[position]
         item = self.items[row]
         try:
-            image = read_floats(item) if self.preprocess is None else read_image(item)
+            image = self.read(item)
         except Exception as error:
-            return row, None, None, (row, describe(item), reason(error))
+            return row, None, None, _failure(row, item, error)
         peak = image.info.pop(PEAK, None) if hasattr(image, "info") else None
-        if self.preprocess is None:
-            return row, torch.from_numpy(as_pixels(image)), peak, None
         try:
             return row, as_tensor(self.preprocess(image)), peak, None
         except Exception as error:
@@ -70,59 +70,48 @@ def _collate(samples):
     return [row for row, _ in good], batch, peaks, failures
 
 
-def encode(items, backbone, **options):
-    """Features of all items, without a cache."""
-    rows = np.arange(len(items))
-    _raise_if_any(_scan(items, rows), items, "No image was encoded yet.")
-    features, failures = _encode_rows(items, rows, backbone, **options)
-    advice = "Set cache_dir, and the work on the others will not be lost."
-    _raise_if_any(failures, items, advice)
-    return features
-
-
-def encode_with_cache(items, backbone, cache, **options):
-    """Features of all items; only images that the cache lacks are encoded, once."""
-    keys, failures = _digests(items)
-    known = cache.get(list(dict.fromkeys(filter(None, keys))))
-    missing = [row for row, key in enumerate(keys) if key and key not in known]
-    failures += _scan(items, missing)
+def encode(items, backbone, cache=None, **options):
+    """Features of all items; images that the cache has are not encoded again."""
+    rows = range(len(items))
+    if cache is None:
+        keys, failures, known = dict(zip(rows, rows, strict=True)), [], {}
+        advice = "Set cache_dir, and the work on the others will not be lost."
+    else:
+        keys, failures = _apply(content_digest, items, rows)
+        known = cache.get(list(dict.fromkeys(keys.values())))
+        advice = "The features of all others are in the cache."
+    missing = [row for row, key in keys.items() if key not in known]
+    failures += _apply(check_header, items, missing)[1]
     _raise_if_any(failures, items, "No image was encoded yet.")
     first = {keys[row]: row for row in reversed(missing)}
     missing = sorted(first.values())
-    cache.count(hits=len(items) - len(missing), misses=len(missing))
-    if missing:
-        features, failures = _encode_rows(
-            items,
-            missing,
-            backbone,
-            keep=lambda rows, part: cache.put([keys[row] for row in rows], part),
-            **options,
-        )
-        reasons = {keys[row]: why for row, _, why in failures}
-        failures = [
-            (row, describe(items[row]), reasons[key])
-            for row, key in enumerate(keys)
-            if key in reasons
-        ]
-        _raise_if_any(failures, items, "The features of all others are in the cache.")
-        known |= zip((keys[row] for row in missing), features, strict=True)
-    if len({len(row) for row in known.values()}) > 1:
+    if cache is not None:
+        cache.count(hits=len(items) - len(missing), misses=len(missing))
+    reasons = {}
+    with closing(_batches(items, missing, backbone, **options)) as batches:
+        for done, part, bad in batches:
+            reasons |= {keys[row]: why for row, _, why in bad}
+            found = [keys[row] for row in done]
+            known |= zip(found, part, strict=True)
+            if cache is not None:
+                cache.put(found, part)
+    failures = [
+        (row, describe(items[row]), reasons[key])
+        for row, key in keys.items()
+        if key in reasons
+    ]
+    _raise_if_any(failures, items, advice)
+    if cache is not None and len({len(row) for row in known.values()}) > 1:
         raise ValueError(
             f"{cache.path} holds features of another length. The code of the model "
             "must have changed, which the cache does not see: call cache_clear()."
         )
-    return np.stack([known[key] for key in keys])
+    return np.stack([known[key] for key in keys.values()])
 
 
-def _encode_rows(
-    items, rows, backbone, *, batch_size, dtype, n_workers, progress, keep=None
-):
-    """Features of the given rows, and failures of those that cannot be read.
-
-    ``keep(rows, features)`` is called for each batch.
-    """
-    features, peaks, failures = None, [], []
-    positions = {int(row): position for position, row in enumerate(rows)}
+def _batches(items, rows, backbone, *, batch_size, dtype, n_workers, progress):
+    """Encode rows: those of a batch, their features, and failures of the others."""
+    highest = 0
     loader = DataLoader(
         _Inputs(items, rows, backbone.preprocess),
         batch_size,
@@ -131,31 +120,19 @@ def _encode_rows(
         pin_memory=backbone.network.device.type == "cuda",
         generator=torch.Generator(),  # or it would draw from the global one
     )
-    with evaluating(backbone.network.module), _progress_bar(progress, len(rows)) as bar:
-        for done, batch, high, bad in loader:
-            peaks += high
-            failures += bad
-            if done:
-                part = _forward(backbone, batch, dtype)
-                _check_features(part, done, items, dtype)
-                if keep is not None:
-                    keep(done, part)
-                if features is None:
-                    features = np.zeros((len(rows), part.shape[1]), np.float32)
-                features[[positions[row] for row in done]] = part
-            bar.update(len(done) + len(bad))
-    _warn_if_dark(peaks)
-    return features, failures
-
-
-def _warn_if_dark(peaks):
-    """Tell of values with 8 or 12 bits in images with 16."""
-    if 0 < max(peaks, default=0) < DARK:
-        warnings.warn(
+    bar = tqdm(total=len(rows), unit="img", desc="encode", disable=not progress)
+    with evaluating(backbone.network.module), bar:
+        for done, batch, peaks, failures in loader:
+            features = _forward(backbone, batch, dtype) if done else np.empty((0, 0))
+            _check_features(features, done, items, dtype)
+            yield done, features, failures
+            highest = max([highest, *peaks])
+            bar.update(len(done) + len(failures))
+    if 0 < highest < DARK:  # values of 8 or 12 bits
+        warn_user(
             "16-bit pixels are divided by 65535; those of X reach only "
-            f"{max(peaks)}, so the images are nearly black. Scale them first, or pass "
+            f"{highest}, so the images are nearly black. Scale them first, or pass "
             "values up to 255 as uint8.",
-            stacklevel=6,  # the caller of transform, which scikit-learn wraps
         )
 
 
@@ -167,31 +144,25 @@ def n_features_out(backbone, image_shape, dtype):
             f"image_shape={tuple(image_shape)} leaves the size of images open: call "
             "fit with data first."
         )
-    image = sample_image(width, height)
-    if backbone.preprocess is None:
-        batch = torch.from_numpy(as_pixels(image))[None]
-    else:
-        batch = as_tensor(backbone.preprocess(image))[None]
+    preprocess = backbone.preprocess or as_pixels
+    batch = as_tensor(preprocess(sample_image(width, height)))[None]
     with evaluating(backbone.network.module):
         return _forward(backbone, batch, dtype).shape[1]
 
 
-def _digests(items):
-    """Digest of each item, None where it cannot be had, and failures."""
-    keys, failures = [], []
-    for row, item in enumerate(items):
+def _apply(function, items, rows):
+    """Results by row, and failures of the rows that have none."""
+    results, failures = {}, []
+    for row in rows:
         try:
-            keys.append(content_digest(item))
+            results[row] = function(items[row])
         except Exception as error:
-            keys.append(None)
-            failures.append((row, describe(item), reason(error)))
-    return keys, failures
+            failures.append(_failure(row, items[row], error))
+    return results, failures
 
 
-def _scan(items, rows):
-    """Failures that show before any image is decoded."""
-    problems = ((int(row), obvious_problem(items[row])) for row in rows)
-    return [(row, describe(items[row]), found) for row, found in problems if found]
+def _failure(row, item, error):
+    return row, describe(item), reason(error)
 
 
 def _raise_if_any(failures, items, advice):
@@ -229,9 +200,3 @@ def _check_features(features, rows, items, dtype):
             f"the model returned NaN or infinity for {len(bad)} of {len(rows)} images "
             f"in a batch, first for row {row} ({describe(items[row])}).{advice}"
         )
-
-
-def _progress_bar(progress, total):
-    from tqdm import tqdm
-
-    return tqdm(total=total, unit="img", desc="encode", disable=not progress)

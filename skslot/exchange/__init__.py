@@ -1,26 +1,39 @@
 """What leaves a client, and what comes back: small frozen messages."""
 
-from ._classification import ClassMixtures, ClassStatistics
+from ._alignment import AlignmentReference, ClientStatistics
+from ._classification import (
+    ClassMeans,
+    ClassMixtures,
+    ClassRows,
+    ClassStatistics,
+    CurvedHead,
+)
 from ._errors import MessageError
-from ._features import feature_fingerprint
-from ._files import MessageFiles, load_message, load_messages
-from ._messages import AlignmentReference, ClientStatistics
+from ._message import Message, feature_fingerprint
+from ._mixed_effects import MixedEffectsModel
 from ._models import AlignedModel, LinearModel
+from ._receiving import check_same_features, load_message, load_messages, receive
 from ._training import FeatureScale, FeatureSummary, HeadWeights
 
 __all__ = [
     "AlignedModel",
     "AlignmentReference",
+    "ClassMeans",
     "ClassMixtures",
+    "ClassRows",
     "ClassStatistics",
     "ClientStatistics",
+    "CurvedHead",
     "FeatureScale",
     "FeatureSummary",
     "HeadWeights",
     "LinearModel",
+    "Message",
     "MessageError",
-    "MessageFiles",
+    "MixedEffectsModel",
+    "check_same_features",
     "feature_fingerprint",
     "load_message",
     "load_messages",
+    "receive",
 ]

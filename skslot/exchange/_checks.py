@@ -6,10 +6,9 @@ from numbers import Integral, Real
 
 import numpy as np
 
+from .._linalg import is_semidefinite, packed_diagonal, triangle_order
 from ._errors import MessageError, short
-from ._fields import is_array
-from ._packing import is_semidefinite, packed_diagonal, triangle_order
-from ._wire import WireArray, came_by, largest
+from ._wire import WireArray, came_by, is_array, largest
 
 # Largest change of an entry by the wire, relative to the largest entry of its array.
 ROUNDING = {"float64": 1e-9, "float32": 2.0**-22, "float16": 2.0**-10}
@@ -46,19 +45,14 @@ def check_shapes(message):
                     f"{name} has the shape {array.shape}, which does not fit the rest."
                 )
             sizes[letter] = size
-    if "m" in sizes:
-        check_triangle(sizes.get("t"), sizes["m"])
-    return sizes
-
-
-def check_triangle(length, n_features):
-    """Refuse a packed triangle that is not of this many features, or none of them."""
-    if not n_features:
+    length, n_features = sizes.get("t"), sizes.get("m")
+    if n_features == 0:
         raise MessageError("there are no features in it.")
-    if length is not None and 2 * length != n_features * (n_features + 1):
+    if None not in (length, n_features) and 2 * length != n_features * (n_features + 1):
         raise MessageError(
             f"a triangle of {length} numbers does not fit {n_features} features."
         )
+    return sizes
 
 
 def check_numbers(name, array):
@@ -89,6 +83,15 @@ def check_number(name, value, least, most, kind=Real):
         )
 
 
+def check_choice(name, value, choices):
+    """Refuse what is not one of several words."""
+    if not isinstance(value, str) or value not in choices:
+        raise MessageError(
+            f"{name} must be one of {', '.join(map(repr, choices))}, got "
+            f"{short(value)}."
+        )
+
+
 def check_counts(name, counts, least=0):
     """Refuse counts of which one is too small."""
     if counts.size and counts.min() < least:
@@ -113,16 +116,13 @@ def check_weights(classes, n_rows):
 def check_name(name, value):
     """Refuse names that do not come back from JSON as they were."""
     value = value.item() if isinstance(value, np.generic) else value
-    if value is None or isinstance(value, bool | str):
-        return
-    if isinstance(value, int) and abs(value) < 2**63:
-        return
-    if isinstance(value, float) and isfinite(value):
-        return
-    raise MessageError(
-        f"{name} {short(value)} cannot be sent: only text, numbers and booleans can. "
-        "Give it a name of that kind, such as str(...)."
-    )
+    too_large = isinstance(value, int) and abs(value) >= 2**63
+    no_number = isinstance(value, float) and not isfinite(value)
+    if too_large or no_number or not isinstance(value, str | int | float | None):
+        raise MessageError(
+            f"{name} {short(value)} cannot be sent: only text, numbers and booleans "
+            "can. Give it a name of that kind, such as str(...)."
+        )
 
 
 def check_labels(classes):
@@ -135,8 +135,14 @@ def check_labels(classes):
         raise MessageError(
             f"labels must be all text, all numbers or all booleans: {short(classes)}."
         )
-    for label in classes:
-        _check_comes_back(label)
+    for label in classes:  # an array of NumPy would change these
+        if isinstance(label, str) and label.endswith("\0"):
+            raise MessageError(f"label {short(label)} ends in a zero character.")
+        if isinstance(label, int) and abs(label) > MAX_COUNT:
+            raise MessageError(
+                f"label {label} is too large to be told from its neighbours among "
+                "decimal numbers; send it as text."
+            )
     if len(set(classes)) < len(classes):
         raise MessageError(f"classes must name each label once: {short(classes)}.")
 
@@ -146,17 +152,6 @@ def kind_of_label(label):
     if isinstance(label, str):
         return "text"
     return "booleans" if isinstance(label, bool | np.bool_) else "numbers"
-
-
-def _check_comes_back(label):
-    """Refuse labels that an array of NumPy would change."""
-    if isinstance(label, str) and label.endswith("\0"):
-        raise MessageError(f"label {short(label)} ends in a zero character.")
-    if isinstance(label, int) and abs(label) > MAX_COUNT:
-        raise MessageError(
-            f"label {label} is too large to be told from its neighbours among decimal "
-            "numbers; send it as text."
-        )
 
 
 def check_variances(name, array, tolerance=0.0):

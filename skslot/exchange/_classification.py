@@ -4,27 +4,32 @@ from dataclasses import replace
 
 import numpy as np
 
-from ._base import Message
+from .._linalg import pack_triangle, unpack_triangle
+from ._alignment import ClientStatistics
 from ._checks import (
+    check_choice,
     check_counts,
     check_covariance,
     check_number,
     check_variances,
 )
 from ._errors import MessageError, short
-from ._fields import array, client_field, encoder_field, fact, message_type
-from ._messages import ClientStatistics
-from ._packing import pack_triangle, unpack_triangle
+from ._message import Message
 from ._wire import WireArray, largest
 
 # Shares of components, each rounded by the wire, add up to 1 but for this much.
 WEIGHT_TOLERANCE = 0.01
+# How the rows of a core-set are chosen, and by which of these they are real ones.
+CORESET_METHODS = ("kmeans", "herding", "confident")
+REAL_ROWS = ("herding", "confident")
+# What a head may say about its curvature.
+CURVATURES = ("none", "gram", "diag", "kfac")
 # Rounding in variances of components, relative to the largest square of their means.
 EM_ROUNDING = 1e-12
 
 
-class _AlignableMessage(Message):
-    """A message on classes from which that of the aligner can be derived."""
+class _ClassMessage(Message):
+    """A message on classes, of which it has counts and means."""
 
     @property
     def n_samples(self):
@@ -35,6 +40,20 @@ class _AlignableMessage(Message):
     def mean(self):
         """Mean of all rows."""
         return self.counts @ self.class_means / self.n_samples
+
+    def _means_held(self):
+        """Number of rows and mean of each class that the client has rows of."""
+        rows = zip(self.classes, self.counts.tolist(), self.class_means, strict=True)
+        return {label: (count, mean) for label, count, mean in rows if count > 0}
+
+    def _pushed_means(self, matrix, offset):
+        """Class means of the same rows after ``z -> matrix @ z + offset``."""
+        moved = self.class_means if matrix is None else self.class_means @ matrix.T
+        return np.where(self.counts[:, None] > 0, moved + offset, 0.0)
+
+
+class _AlignableMessage(_ClassMessage):
+    """A message on classes from which that of the aligner can be derived."""
 
     def client_statistics(self):
         """The part of the message that alignment needs.
@@ -49,14 +68,11 @@ class _AlignableMessage(Message):
                 f"client {self.client!r} sent nothing for alignment; its classifier "
                 "needs the aligner too."
             )
-        return ClientStatistics(
-            self.n_samples,
-            self.mean,
-            self.covariance_triangle,
-            float(self.shrinkage[0]),
-            self.client,
-            self.encoder,
-        )
+        return self._part(ClientStatistics, shrinkage=float(self.shrinkage[0]))
+
+    def _traits(self):
+        part = "present" if self.shrinkage.size else "absent"
+        return {**super()._traits(), "part for alignment": part}
 
     def _check_alignment(self, deep):
         """Refuse what alignment could not use; all of it may be absent."""
@@ -66,11 +82,66 @@ class _AlignableMessage(Message):
             check_number("shrinkage", float(self.shrinkage[0]), 0, 1)
             if is_absent:
                 raise MessageError("there is a shrinkage, but no covariance.")
+        if not is_absent and not self.class_means.size:
+            raise MessageError("there is a covariance, but no means.")
         if deep and not is_absent:
             check_covariance("the covariance", triangle)
 
 
-@message_type
+class ClassMeans(_ClassMessage):
+    """What one client sends for FedCOF: how many rows of each class, and their mean.
+
+    The smallest of the messages on classes, 4 C (m + 1) bytes of numbers in float32
+    for C classes of m features. It says nothing about the spread of rows, so that no
+    aligner can do with it. Usually made by
+    :meth:`skslot.FedCOFClassifier.client_update`.
+
+    Parameters
+    ----------
+    classes : list
+        Labels of the classes held.
+    counts : ndarray of shape (n_classes,)
+        Number of rows of each class.
+    means : ndarray of shape (n_classes, n_features)
+        Mean of each class.
+    client : object, default=None
+        Name of the client.
+    encoder : str, default=None
+        Fingerprint of what made the features, see :meth:`with_encoder`.
+
+    See Also
+    --------
+    ClassStatistics : The same with a covariance, for FedCGS and for alignment.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skslot import FedCOFClassifier
+    >>> X = np.array([[0.0, 1.0], [2.0, 1.0], [5.0, 5.0]])
+    >>> FedCOFClassifier().client_update(X, ["a", "a", "b"]).means
+    array([[1., 1.],
+           [5., 5.]])
+    """
+
+    kind = "class means"
+
+    classes: list = Message.fact("labels of the classes held")
+    counts: np.ndarray = Message.array(
+        "c", kinds="i", meaning="number of rows of each class"
+    )
+    means: np.ndarray = Message.array("c", "m", meaning="mean of each class")
+    client: object = Message.fact("name of the client", default=None)
+    encoder: str | None = Message.fact("fingerprint of the encoder", default=None)
+
+    @property
+    def class_means(self):
+        """Mean of each class."""
+        return self.means
+
+    def _check_values(self, sizes, deep):
+        check_counts("counts", self.counts, least=1)
+
+
 class ClassStatistics(_AlignableMessage):
     """What one client sends for a Gaussian classifier, aligned or not.
 
@@ -114,47 +185,22 @@ class ClassStatistics(_AlignableMessage):
 
     kind = "class statistics"
 
-    classes: list = fact("labels")
-    counts: np.ndarray = array("c", kinds="i", meaning="number of rows of each class")
-    means: np.ndarray = array("c", "m", meaning="mean of each class")
-    covariance_triangle: np.ndarray = array(
+    classes: list = Message.fact("labels")
+    counts: np.ndarray = Message.array(
+        "c", kinds="i", meaning="number of rows of each class"
+    )
+    means: np.ndarray = Message.array("c", "m", meaning="mean of each class")
+    covariance_triangle: np.ndarray = Message.array(
         "t", meaning="covariance of all rows, upper triangle"
     )
-    shrinkage: np.ndarray = array(
+    shrinkage: np.ndarray = Message.array(
         1,
         meaning="weight of the identity in the covariance, for alignment",
         optional=True,
         default_factory=lambda: np.empty(0),
     )
-    client: object = client_field()
-    encoder: str | None = encoder_field()
-
-    @classmethod
-    def from_class_means(cls, means, statistics):
-        """Message from class means and the statistics of all rows.
-
-        Parameters
-        ----------
-        means : dict
-            For each label the number of rows and their mean.
-        statistics : ClientStatistics
-            Statistics of all rows of the client.
-
-        Returns
-        -------
-        message : ClassStatistics
-            The message.
-        """
-        counts = [count for count, _ in means.values()]
-        return cls(
-            list(means),
-            np.array(counts, dtype=np.int32),
-            np.array([mean for _, mean in means.values()]),
-            statistics.covariance_triangle,
-            np.array([statistics.shrinkage]),
-            statistics.client,
-            statistics.encoder,
-        )
+    client: object = Message.fact("name of the client", default=None)
+    encoder: str | None = Message.fact("fingerprint of the encoder", default=None)
 
     @property
     def class_means(self):
@@ -165,11 +211,6 @@ class ClassStatistics(_AlignableMessage):
     def covariance(self):
         """Sample covariance of all rows, without shrinkage."""
         return unpack_triangle(self.covariance_triangle)
-
-    @property
-    def n_features(self):
-        """Number of features."""
-        return self.means.shape[1]
 
     def sums(self):
         """The same as sums over rows, which add up over clients.
@@ -220,8 +261,8 @@ class ClassStatistics(_AlignableMessage):
 
         Parameters
         ----------
-        matrix : ndarray of shape (n_features, n_features)
-            Linear part of the map.
+        matrix : ndarray of shape (n_features, n_features) or None
+            Linear part of the map; None for a shift.
         offset : ndarray of shape (n_features,)
             The rest of it.
 
@@ -230,7 +271,9 @@ class ClassStatistics(_AlignableMessage):
         statistics : ClassStatistics
             Statistics of the mapped rows.
         """
-        means = np.where(self.counts[:, None] > 0, self.means @ matrix.T + offset, 0.0)
+        means = self._pushed_means(matrix, offset)
+        if matrix is None:
+            return replace(self, means=means)
         covariance = matrix @ self.covariance @ matrix.T
         return replace(
             self,
@@ -242,7 +285,6 @@ class ClassStatistics(_AlignableMessage):
         self._check_alignment(deep)
 
 
-@message_type
 class ClassMixtures(_AlignableMessage):
     """What one client sends for FedPFT: a Gaussian mixture for each class it holds.
 
@@ -253,7 +295,7 @@ class ClassMixtures(_AlignableMessage):
     ----------
     classes : list
         Labels of the classes held.
-    covariance_type : {"spherical", "diag", "full"}
+    covariance_type : {"spherical", "diag", "full", "lowrank"}
         Shape of the components.
     counts : ndarray of shape (n_classes,)
         Number of rows of each class.
@@ -264,8 +306,9 @@ class ClassMixtures(_AlignableMessage):
     means : ndarray of shape (n_components_in_all, n_features)
         Mean of each component.
     covariances : ndarray of shape (n_components_in_all, n_numbers)
-        One variance, the variances of all features, or the packed upper triangle of the
-        covariance of each component.
+        One variance, the variances of all features, the packed upper triangle of the
+        covariance, or loadings on all features, one after the other, and the standard
+        deviation that they leave to each feature; for each component.
     covariance_triangle : ndarray of shape (n_features * (n_features + 1) / 2,) or (0,)
         Sample covariance of all rows, for alignment; empty when there is none.
     shrinkage : ndarray of shape (1,) or (0,)
@@ -294,28 +337,31 @@ class ClassMixtures(_AlignableMessage):
 
     kind = "class mixtures"
 
-    classes: list = fact("labels of the classes held")
-    covariance_type: str = fact("shape of the components")
-    counts: np.ndarray = array("c", kinds="i", meaning="number of rows of each class")
-    n_components: np.ndarray = array("c", kinds="i", meaning="components of each class")
-    weights: np.ndarray = array("k", meaning="share of each component in its class")
-    means: np.ndarray = array("k", "m", meaning="mean of each component")
-    covariances: np.ndarray = array("k", "v", meaning="(co)variances of each component")
-    covariance_triangle: np.ndarray = array(
+    classes: list = Message.fact("labels of the classes held")
+    covariance_type: str = Message.fact("shape of the components")
+    counts: np.ndarray = Message.array(
+        "c", kinds="i", meaning="number of rows of each class"
+    )
+    n_components: np.ndarray = Message.array(
+        "c", kinds="i", meaning="components of each class"
+    )
+    weights: np.ndarray = Message.array(
+        "k", meaning="share of each component in its class"
+    )
+    means: np.ndarray = Message.array("k", "m", meaning="mean of each component")
+    covariances: np.ndarray = Message.array(
+        "k", "v", meaning="covariance of each component"
+    )
+    covariance_triangle: np.ndarray = Message.array(
         "t", meaning="covariance of all rows, upper triangle", optional=True
     )
-    shrinkage: np.ndarray = array(
+    shrinkage: np.ndarray = Message.array(
         1,
         meaning="weight of the identity in the covariance, for alignment",
         optional=True,
     )
-    client: object = client_field()
-    encoder: str | None = encoder_field()
-
-    @property
-    def n_features(self):
-        """Number of features."""
-        return self.means.shape[1]
+    client: object = Message.fact("name of the client", default=None)
+    encoder: str | None = Message.fact("fingerprint of the encoder", default=None)
 
     @property
     def n_numbers(self):
@@ -327,6 +373,9 @@ class ClassMixtures(_AlignableMessage):
         """Mean of each class."""
         starts = np.cumsum(self.n_components) - self.n_components
         return np.add.reduceat(self.weights[:, None] * self.means, starts, axis=0)
+
+    def _traits(self):
+        return {**super()._traits(), "covariance_type": self.covariance_type}
 
     def _group_sizes(self):
         sizes = super()._group_sizes()
@@ -346,7 +395,7 @@ class ClassMixtures(_AlignableMessage):
         shares = np.add.reduceat(self.weights, starts)
         if self.weights.min() < 0 or np.abs(shares - 1).max() > WEIGHT_TOLERANCE:
             raise MessageError("weights must be shares of each class, adding up to 1.")
-        if sizes["v"] != _n_variances(self.covariance_type, sizes["m"]):
+        if sizes["v"] not in _numbers_in(self.covariance_type, sizes["m"]):
             raise MessageError(
                 f"covariances has {sizes['v']} columns, which does not fit the "
                 f"covariance_type {short(self.covariance_type)}."
@@ -360,6 +409,10 @@ class ClassMixtures(_AlignableMessage):
         arrays = self._wire_arrays()
         means, covariances = arrays["means"], arrays["covariances"]
         tolerance = EM_ROUNDING * np.ldexp(largest(means.tensor), means.exponent) ** 2
+        if self.covariance_type == "lowrank":
+            deviations = WireArray(covariances.tensor[:, -1], covariances.exponent)
+            check_variances("covariances", deviations)
+            return
         if self.covariance_type != "full":
             check_variances("covariances", covariances, tolerance)
             return
@@ -368,8 +421,293 @@ class ClassMixtures(_AlignableMessage):
             check_covariance("a covariance", one, tolerance)
 
 
-def _n_variances(covariance_type, n_features):
-    """Numbers that describe the covariance of one component."""
+class ClassRows(_AlignableMessage):
+    """What one client sends for a core-set: a few rows for each class, with weights.
+
+    Rows of all classes stand one after the other. Usually made by
+    :meth:`skslot.FedCoresetClassifier.client_update`.
+
+    Parameters
+    ----------
+    classes : list
+        Labels of the classes held.
+    method : {"kmeans", "herding", "confident"}
+        How rows were chosen. Those of "kmeans" are means of several rows, the others
+        are rows of the client as they are.
+    counts : ndarray of shape (n_classes,)
+        Number of rows of each class at the client.
+    n_rows : ndarray of shape (n_classes,)
+        Number of rows that are sent of each class; may be 0.
+    rows : ndarray of shape (n_rows_in_all, n_features)
+        The rows.
+    weights : ndarray of shape (n_rows_in_all,)
+        How many rows of the client each stands for.
+    soft_labels : ndarray of shape (n_rows_in_all, n_classes) or (0,)
+        Probability of each class; empty if labels are hard.
+    means : ndarray of shape (n_classes, n_features) or (0,)
+        Mean of each class, for alignment; empty when there is none.
+    covariance_triangle : ndarray of shape (n_features * (n_features + 1) / 2,) or (0,)
+        Sample covariance of all rows, for alignment.
+    shrinkage : ndarray of shape (1,) or (0,)
+        Shrinkage coefficient for alignment.
+    client : object, default=None
+        Name of the client.
+    encoder : str, default=None
+        Fingerprint of what made the features, see :meth:`with_encoder`.
+
+    See Also
+    --------
+    ClassMixtures : Distributions in place of rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skslot import FedCoresetClassifier
+    >>> X = np.array([[0.0, 1.0], [2.0, 1.0], [5.0, 5.0]])
+    >>> classifier = FedCoresetClassifier(n_per_class=1, min_samples=2)
+    >>> message = classifier.client_update(X, ["a", "a", "b"])
+    >>> message.rows  # that of "b" would be a row of the client
+    array([[1., 1.]])
+    >>> message.weights
+    array([2.])
+    """
+
+    kind = "class rows"
+
+    classes: list = Message.fact("labels of the classes held")
+    method: str = Message.fact("how rows were chosen")
+    counts: np.ndarray = Message.array(
+        "c", kinds="i", meaning="number of rows of each class"
+    )
+    n_rows: np.ndarray = Message.array(
+        "c", kinds="i", meaning="rows that are sent of each class"
+    )
+    rows: np.ndarray = Message.array("k", "m", meaning="rows that stand for others")
+    weights: np.ndarray = Message.array("k", meaning="rows that each stands for")
+    soft_labels: np.ndarray = Message.array(
+        "k", "c", meaning="probability of each class", optional=True
+    )
+    means: np.ndarray = Message.array(
+        "c", "m", meaning="mean of each class, for alignment", optional=True
+    )
+    covariance_triangle: np.ndarray = Message.array(
+        "t", meaning="covariance of all rows, upper triangle", optional=True
+    )
+    shrinkage: np.ndarray = Message.array(
+        1,
+        meaning="weight of the identity in the covariance, for alignment",
+        optional=True,
+    )
+    client: object = Message.fact("name of the client", default=None)
+    encoder: str | None = Message.fact("fingerprint of the encoder", default=None)
+
+    @property
+    def class_means(self):
+        """Mean of each class."""
+        return self.means
+
+    @property
+    def owners(self):
+        """Position among the classes of the class of each row."""
+        return np.repeat(np.arange(len(self.classes)), self.n_rows)
+
+    def _group_sizes(self):
+        sizes = super()._group_sizes()
+        is_real = self.method in REAL_ROWS
+        stands_for = np.ones_like(self.weights) if is_real else self.weights
+        for index, size in enumerate(stands_for.tolist()):
+            label = short(self.classes[self.owners[index]])
+            sizes[f"{'real ' * is_real}row {index} (class {label})"] = size
+        return sizes
+
+    def _check_values(self, sizes, deep):
+        check_choice("method", self.method, CORESET_METHODS)
+        check_counts("counts", self.counts, least=1)
+        check_counts("n_rows", self.n_rows)
+        if self.n_rows.sum(dtype=np.float64) != sizes["k"]:
+            raise MessageError("n_rows do not add up to the rows sent.")
+        if self.weights.min(initial=1.0) <= 0:
+            raise MessageError("weights must be positive.")
+        sums = np.bincount(self.owners, self.weights, len(self.counts))
+        if np.any(sums > (1 + WEIGHT_TOLERANCE) * self.counts):
+            raise MessageError("rows of a class stand for more rows than there are.")
+        if self.soft_labels.size:
+            sums = self.soft_labels.sum(axis=1)
+            if self.soft_labels.min() < 0 or np.abs(sums - 1).max() > WEIGHT_TOLERANCE:
+                raise MessageError("soft_labels must be shares, adding up to 1.")
+        self._check_alignment(deep)
+
+
+class CurvedHead(_AlignableMessage):
+    """What one client sends to merge heads: a linear one, and how sure it is of it.
+
+    There is one row of weights for each class that the client holds; of others it knows
+    nothing. Usually made by :meth:`skslot.FedMergeClassifier.client_update` or
+    :meth:`skslot.FedEnsembleClassifier.client_update`.
+
+    Parameters
+    ----------
+    classes : list
+        Labels of the classes held.
+    curvature : {"none", "gram", "diag", "kfac"}
+        What is said about the curvature of the loss: nothing, the covariance of the
+        features, its diagonal, or two factors of it.
+    counts : ndarray of shape (n_classes,)
+        Number of rows of each class.
+    coef : ndarray of shape (n_classes, n_features)
+        Weights of each class.
+    intercept : ndarray of shape (n_classes,)
+        Intercept of each class.
+    class_curvature : ndarray of shape (n_classes, n_classes) or (0,)
+        Mean of ``diag(p) - p p^T`` over rows, where ``p`` are probabilities of the
+        classes; only with "kfac".
+    fisher : ndarray of shape (n_classes, n_features + 1) or (0,)
+        Diagonal of the curvature, for the weights of centred rows and, in the last
+        column, the intercept; only with "diag".
+    means : ndarray of shape (n_classes, n_features) or (0,)
+        Mean of each class; empty if neither curvature nor alignment needs it.
+    covariance_triangle : ndarray of shape (n_features * (n_features + 1) / 2,) or (0,)
+        Sample covariance of all rows; empty likewise.
+    shrinkage : ndarray of shape (1,) or (0,)
+        Shrinkage coefficient for alignment.
+    client : object, default=None
+        Name of the client.
+    encoder : str, default=None
+        Fingerprint of what made the features, see :meth:`with_encoder`.
+
+    See Also
+    --------
+    LinearModel : A head without any of the rest.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skslot import FedMergeClassifier
+    >>> X = np.array([[0.0, 1.0], [2.0, 1.0], [5.0, 5.0]])
+    >>> message = FedMergeClassifier("none").client_update(X, ["a", "a", "b"])
+    >>> message.coef.shape, message.intercept.shape
+    ((2, 2), (2,))
+    """
+
+    kind = "curved head"
+
+    classes: list = Message.fact("labels of the classes held")
+    curvature: str = Message.fact("what is said about the curvature of the loss")
+    counts: np.ndarray = Message.array(
+        "c", kinds="i", meaning="number of rows of each class"
+    )
+    coef: np.ndarray = Message.array("c", "m", meaning="weights of each class")
+    intercept: np.ndarray = Message.array("c", meaning="intercept of each class")
+    class_curvature: np.ndarray = Message.array(
+        "c", "c", meaning="curvature by pairs of classes", optional=True
+    )
+    fisher: np.ndarray = Message.array(
+        "c", "w", meaning="curvature by weights, and intercept", optional=True
+    )
+    means: np.ndarray = Message.array(
+        "c", "m", meaning="mean of each class", optional=True
+    )
+    covariance_triangle: np.ndarray = Message.array(
+        "t", meaning="covariance of all rows, upper triangle", optional=True
+    )
+    shrinkage: np.ndarray = Message.array(
+        1,
+        meaning="weight of the identity in the covariance, for alignment",
+        optional=True,
+    )
+    client: object = Message.fact("name of the client", default=None)
+    encoder: str | None = Message.fact("fingerprint of the encoder", default=None)
+
+    @property
+    def class_means(self):
+        """Mean of each class."""
+        return self.means
+
+    @property
+    def covariance(self):
+        """Sample covariance of all rows, without shrinkage."""
+        return unpack_triangle(self.covariance_triangle)
+
+    def pushed(self, matrix, offset):
+        """The head for the same rows after ``z -> matrix @ z + offset``.
+
+        Scores stay as they are, means and covariance are those of the mapped rows. A
+        diagonal curvature becomes the diagonal of what the map makes of it.
+
+        Parameters
+        ----------
+        matrix : ndarray of shape (n_features, n_features) or None
+            Linear part of the map, which can be inverted; None for a shift.
+        offset : ndarray of shape (n_features,)
+            The rest of it.
+
+        Returns
+        -------
+        head : CurvedHead
+            Head for the mapped rows.
+        """
+        coef = self.coef
+        parts = {"means": self.means, "covariance_triangle": self.covariance_triangle}
+        if matrix is not None:
+            coef = np.linalg.solve(matrix.T, coef.T).T
+            if self.means.size:
+                parts["means"] = self.means @ matrix.T
+            if self.covariance_triangle.size:
+                covariance = matrix @ self.covariance @ matrix.T
+                parts["covariance_triangle"] = pack_triangle(covariance)
+            if self.fisher.size:
+                weights, last = self.fisher[:, :-1], self.fisher[:, -1:]
+                parts["fisher"] = np.hstack([weights @ np.square(matrix).T, last])
+        if self.means.size:
+            parts["means"] = parts["means"] + offset
+        intercept = self.intercept - coef @ offset
+        return replace(self, coef=coef, intercept=intercept, **parts)
+
+    def _traits(self):
+        return {**super()._traits(), "curvature": self.curvature}
+
+    def _check_values(self, sizes, deep):
+        check_choice("curvature", self.curvature, CURVATURES)
+        check_counts("counts", self.counts, least=1)
+        needed = {"class_curvature": "kfac", "fisher": "diag"}
+        for name, curvature in needed.items():
+            if bool(getattr(self, name).size) != (self.curvature == curvature):
+                raise MessageError(
+                    f"{name} belongs to the curvature {curvature!r}, and this is "
+                    f"{self.curvature!r}."
+                )
+        # the size of what came: as numbers, it would take four times its memory
+        if self.curvature in ("gram", "kfac") and "t" not in sizes:
+            raise MessageError(f"a curvature {self.curvature!r} needs a covariance.")
+        if self.curvature == "diag" and not self.means.size:
+            raise MessageError("a curvature 'diag' needs means.")
+        if self.fisher.size:
+            if sizes["w"] != sizes["m"] + 1:
+                raise MessageError("fisher needs a column for the intercept.")
+            check_variances("fisher", self._wire_arrays()["fisher"])
+        if self.class_curvature.size:
+            _check_class_curvature(self.class_curvature)
+        self._check_alignment(deep)
+
+
+def _check_class_curvature(matrix):
+    """Refuse what is no mean of ``diag(p) - p p^T``, but for rounding."""
+    tolerance = WEIGHT_TOLERANCE * np.abs(matrix).max()
+    off_diagonal = matrix - np.diag(matrix.diagonal())
+    if (
+        not np.array_equal(matrix, matrix.T)
+        or np.abs(matrix).max() > 1
+        or off_diagonal.max() > tolerance
+        or np.abs(matrix.sum(axis=0)).max() > tolerance
+    ):
+        raise MessageError("class_curvature is not one of probabilities.")
+
+
+def _numbers_in(covariance_type, n_features):
+    """How many numbers may describe the covariance of one component."""
+    if covariance_type == "lowrank":  # any number of loadings
+        return range(n_features + 1, n_features**2 + 2, n_features)
     sizes = {"spherical": 1, "diag": n_features}
     sizes["full"] = n_features * (n_features + 1) // 2
-    return sizes.get(covariance_type) if isinstance(covariance_type, str) else None
+    known = isinstance(covariance_type, str) and covariance_type in sizes
+    return (sizes[covariance_type],) if known else ()

@@ -1,11 +1,20 @@
-"""Messages that say too much about single rows."""
+"""What a message gives away: in words, and whether it is too much."""
 
+from dataclasses import fields
 from numbers import Integral
 
+import numpy as np
+
+from .._text import list_groups, text_table
 from ._errors import MessageError, short
 
 # The threshold of many research data centres for counts, means and variances.
 MIN_SAMPLES = 10
+
+NOT_INCLUDED = (
+    "Not in it: {}, their labels one by one, ids of persons, file names. No noise is "
+    "added: what can be computed from these numbers is revealed."
+)
 
 
 def small_groups(message, min_samples):
@@ -24,24 +33,46 @@ def check_disclosure(message, min_samples):
     small = small_groups(message, min_samples)
     if small:
         raise MessageError(
-            f"it describes {listed(small)}, but min_samples={min_samples}: the mean of "
-            "one row is that row, and that of a few is close to them. Leave out or "
-            "join what is too small; lower min_samples only if these rows may be seen.",
+            f"it describes {list_groups(small)}, but min_samples={min_samples}: the "
+            "mean of one row is that row, and that of a few is close to them. Leave "
+            "out or join what is too small; lower min_samples only if these rows may "
+            "be seen.",
             message.client,
+            small_groups=small,
         )
 
 
-def listed(groups, most=5):
-    """Groups with their sizes, as text."""
-    shown = [
-        f"{group} with {size:.3g} row{'s' * (size != 1)}"
-        for group, size in groups.items()
-    ]
-    more = [f"{len(shown) - most} more"] if len(shown) > most else []
-    return ", ".join(shown[:most] + more)
+def describe(message, min_samples):
+    """Table of what is in a message, what is not, and what gives rows away."""
+    lines = [f"{type(message).__name__}: {message.kind}, {message.nbytes:,} bytes", ""]
+    lines.append(text_table([("name", "content", "meaning"), *_entries(message)], "l"))
+    small = small_groups(message, min_samples)
+    alone = any(size <= 1 for size in small.values())
+    absent = "rows but those that are alone in a group" if alone else "rows"
+    lines += ["", NOT_INCLUDED.format(absent)]
+    if small:
+        lines.append(
+            f"Fewer than {min_samples} rows, and therefore close to them: "
+            f"{list_groups(small)}."
+        )
+    elif message._group_sizes():
+        lines.append(f"Every group of rows in it has at least {min_samples}.")
+    losses = (f"{d} {message.rounding_error(d):.0e}" for d in ("float32", "float16"))
+    lines.append(f"Loss by rounding, of the largest number: {', '.join(losses)}.")
+    return "\n".join(lines)
 
 
-def class_sizes(message):
-    """Rows of each class, by the words for it."""
-    rows = zip(message.classes, message.counts.tolist(), strict=True)
-    return {f"class {short(label)}": count for label, count in rows}
+def _entries(message):
+    for field in fields(message):
+        value = getattr(message, field.name)
+        for name, part in value.items() if isinstance(value, dict) else [("", value)]:
+            full_name = f"{field.name}[{name!r}]" if name else field.name
+            yield full_name, _content(part), field.metadata["meaning"]
+
+
+def _content(value):
+    if not isinstance(value, np.ndarray):
+        return short(value, 32)
+    if value.ndim == 1 and value.dtype.kind in "iu":
+        return short(value.tolist(), 32)
+    return "empty" if not value.size else " x ".join(map(str, value.shape)) + " numbers"

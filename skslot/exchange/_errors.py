@@ -12,6 +12,11 @@ class MessageError(ValueError):
         The client it came from, if known.
     path : str or path-like, default=None
         The file it was in, if any.
+    disagreement : tuple, default=None
+        If it does not go with another message: the ``trait`` in which they differ, the
+        ``value`` here, the ``other_value``, and what is known of the ``other`` sender.
+    small_groups : dict, default=None
+        If it describes groups of too few rows: these, with the number of rows of each.
 
     See Also
     --------
@@ -27,11 +32,15 @@ class MessageError(ValueError):
     these bytes are not a skslot message, or not all of it; ...
     """
 
-    def __init__(self, reason, client=None, path=None):
-        super().__init__(reason, client, path)
+    def __init__(
+        self, reason, client=None, path=None, disagreement=None, small_groups=None
+    ):
+        super().__init__(reason, client, path, disagreement, small_groups)
         self.reason = reason
         self.client = client
         self.path = path
+        self.disagreement = disagreement
+        self.small_groups = small_groups
 
     def __str__(self):
         where = [] if self.path is None else [str(self.path)]

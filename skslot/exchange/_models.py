@@ -5,14 +5,12 @@ from dataclasses import replace
 import numpy as np
 from scipy.special import softmax
 
-from ._base import Message
+from ._alignment import AlignmentReference, check_reference
 from ._checks import check_number, check_weights
-from ._features import check_pair
-from ._fields import array, encoder_field, fact, message_type
-from ._messages import AlignmentReference, check_reference
+from ._message import Message
+from ._receiving import check_same_features
 
 
-@message_type
 class LinearModel(Message):
     """What the server sends back: a linear classifier.
 
@@ -45,16 +43,11 @@ class LinearModel(Message):
 
     kind = "linear model"
 
-    classes: list = fact("labels")
-    coef: np.ndarray = array("r", "m", meaning="weights of each class")
-    intercept: np.ndarray = array("r", meaning="intercept of each class")
-    client: object = fact("the client it is for", default=None)
-    encoder: str | None = encoder_field()
-
-    @property
-    def n_features(self):
-        """Number of features."""
-        return self.coef.shape[1]
+    classes: list = Message.fact("labels")
+    coef: np.ndarray = Message.array("r", "m", meaning="weights of each class")
+    intercept: np.ndarray = Message.array("r", meaning="intercept of each class")
+    client: object = Message.fact("the client it is for", default=None)
+    encoder: str | None = Message.fact("fingerprint of the encoder", default=None)
 
     def predict_proba(self, X):
         """Probability of each class.
@@ -94,8 +87,8 @@ class LinearModel(Message):
 
         Parameters
         ----------
-        matrix : ndarray of shape (n_features, n_features)
-            Linear part of the map.
+        matrix : ndarray of shape (n_features, n_features) or None
+            Linear part of the map; None for a shift.
         offset : ndarray of shape (n_features,)
             The rest of it.
         client : object
@@ -107,15 +100,13 @@ class LinearModel(Message):
             A model for rows that are not aligned.
         """
         intercept = self.intercept + self.coef @ offset
-        return replace(
-            self, coef=self.coef @ matrix, intercept=intercept, client=client
-        )
+        coef = self.coef if matrix is None else self.coef @ matrix
+        return replace(self, coef=coef, intercept=intercept, client=client)
 
     def _check_values(self, sizes, deep):
         check_weights(self.classes, sizes["r"])
 
 
-@message_type
 class AlignedModel(Message):
     """One message for all clients: a linear classifier and the reference it belongs to.
 
@@ -159,7 +150,7 @@ class AlignedModel(Message):
     >>> classifier = FedCGSClassifier(aligner=aligner)
     >>> classifier = classifier.fit(X, y, np.repeat(["A", "B"], 30))
     >>> head = LinearModel(["a", "b"], classifier.coef_, classifier.intercept_)
-    >>> message = AlignedModel.of(head, classifier.reference_, tau=0.4)
+    >>> message = AlignedModel.of(head, classifier.aligner_.reference_, tau=0.4)
 
     At a site, also at one that the server never heard of:
 
@@ -171,17 +162,17 @@ class AlignedModel(Message):
 
     kind = "aligned model"
 
-    classes: list = fact("labels")
-    coef: np.ndarray = array("r", "m", meaning="weights of each class")
-    intercept: np.ndarray = array("r", meaning="intercept of each class")
-    mean: np.ndarray = array("m", meaning="mean of the reference")
-    covariance_triangle: np.ndarray = array(
+    classes: list = Message.fact("labels")
+    coef: np.ndarray = Message.array("r", "m", meaning="weights of each class")
+    intercept: np.ndarray = Message.array("r", meaning="intercept of each class")
+    mean: np.ndarray = Message.array("m", meaning="mean of the reference")
+    covariance_triangle: np.ndarray = Message.array(
         "t", meaning="covariance of the reference, upper triangle"
     )
-    n_iter: int = fact("passes of the solver of the reference")
-    residual: float = fact("its residual")
-    tau: float = fact("strength of the alignment")
-    encoder: str | None = encoder_field()
+    n_iter: int = Message.fact("passes of the solver of the reference")
+    residual: float = Message.fact("its residual")
+    tau: float = Message.fact("strength of the alignment")
+    encoder: str | None = Message.fact("fingerprint of the encoder", default=None)
 
     @classmethod
     def of(cls, head, reference, tau):
@@ -205,43 +196,22 @@ class AlignedModel(Message):
             raise ValueError(
                 f"head is for client {head.client!r}, whose alignment it includes."
             )
-        check_pair(reference, replace(head, encoder=head.encoder or reference.encoder))
+        encoder = head.encoder or reference.encoder
+        check_same_features(reference, head.with_encoder(encoder))
         if reference.tau not in (None, tau):
             raise ValueError(f"tau is {tau}, but the reference says {reference.tau}.")
-        return cls(
-            head.classes,
-            head.coef,
-            head.intercept,
-            reference.mean,
-            reference.covariance_triangle,
-            reference.n_iter,
-            reference.residual,
-            tau,
-            reference.encoder,
-        )
-
-    @property
-    def n_features(self):
-        """Number of features."""
-        return self.coef.shape[1]
+        weights = {"coef": head.coef, "intercept": head.intercept}
+        return reference._part(cls, classes=head.classes, **weights, tau=tau)
 
     @property
     def head(self):
         """Classifier for aligned features."""
-        parts = self.classes, self.coef, self.intercept
-        return LinearModel(*parts, encoder=self.encoder)
+        return self._part(LinearModel)
 
     @property
     def reference(self):
         """What features are aligned to."""
-        return AlignmentReference(
-            self.mean,
-            self.covariance_triangle,
-            self.n_iter,
-            self.residual,
-            self.tau,
-            self.encoder,
-        )
+        return self._part(AlignmentReference)
 
     def _check_values(self, sizes, deep):
         check_weights(self.classes, sizes["r"])

@@ -4,21 +4,12 @@ from numbers import Integral
 
 import numpy as np
 
-from ._base import Message
 from ._checks import MAX_COUNT, check_number
-from ._fields import (
-    array,
-    client_field,
-    encoder_field,
-    fact,
-    message_type,
-    named_arrays,
-)
+from ._message import Message
 
 LARGEST = np.finfo(np.float64).max
 
 
-@message_type
 class FeatureSummary(Message):
     """What one client sends for a common scale: size, mean and variance of its rows.
 
@@ -50,16 +41,11 @@ class FeatureSummary(Message):
 
     kind = "feature summary"
 
-    n_samples: int = fact("number of rows")
-    mean: np.ndarray = array("m", meaning="mean of the rows")
-    variance: float = fact("variance of the rows, averaged over features")
-    client: object = client_field()
-    encoder: str | None = encoder_field()
-
-    @property
-    def n_features(self):
-        """Number of features."""
-        return len(self.mean)
+    n_samples: int = Message.fact("number of rows")
+    mean: np.ndarray = Message.array("m", meaning="mean of the rows")
+    variance: float = Message.fact("variance of the rows, averaged over features")
+    client: object = Message.fact("name of the client", default=None)
+    encoder: str | None = Message.fact("fingerprint of the encoder", default=None)
 
     def _group_sizes(self):
         return {"a client": self.n_samples}
@@ -69,7 +55,6 @@ class FeatureSummary(Message):
         check_number("variance", self.variance, 0, LARGEST)
 
 
-@message_type
 class FeatureScale(Message):
     """What the server sends back: the origin and the unit of all features.
 
@@ -98,14 +83,9 @@ class FeatureScale(Message):
 
     kind = "feature scale"
 
-    mean: np.ndarray = array("m", meaning="mean of the rows of all clients")
-    scale: float = fact("root of their variance, averaged over features")
-    encoder: str | None = encoder_field()
-
-    @property
-    def n_features(self):
-        """Number of features."""
-        return len(self.mean)
+    mean: np.ndarray = Message.array("m", meaning="mean of the rows of all clients")
+    scale: float = Message.fact("root of their variance, averaged over features")
+    encoder: str | None = Message.fact("fingerprint of the encoder", default=None)
 
     def apply(self, X):
         """Centre rows and divide them by the scale.
@@ -127,7 +107,6 @@ class FeatureScale(Message):
         check_number("scale", self.scale, np.finfo(np.float64).tiny, LARGEST)
 
 
-@message_type
 class HeadWeights(Message):
     """Weights of a head: of one client after local training, or their average.
 
@@ -168,14 +147,18 @@ class HeadWeights(Message):
 
     kind = "head weights"
 
-    classes: list = fact("labels")
-    counts: np.ndarray = array("c", kinds="i", meaning="number of rows of each class")
-    weights: dict = named_arrays("weights of the head")
-    losses: np.ndarray = array(2, meaning="loss before and after local training")
-    n_features: int = fact("number of features")
-    n_rounds: int = fact("rounds of training behind the weights")
-    client: object = client_field()
-    encoder: str | None = encoder_field()
+    classes: list = Message.fact("labels")
+    counts: np.ndarray = Message.array(
+        "c", kinds="i", meaning="number of rows of each class"
+    )
+    weights: dict = Message.named_arrays("weights of the head")
+    losses: np.ndarray = Message.array(
+        2, meaning="loss before and after local training"
+    )
+    n_features: int = Message.fact("number of features")
+    n_rounds: int = Message.fact("rounds of training behind the weights")
+    client: object = Message.fact("name of the client", default=None)
+    encoder: str | None = Message.fact("fingerprint of the encoder", default=None)
 
     @property
     def n_samples(self):
@@ -188,6 +171,17 @@ class HeadWeights(Message):
             f"HeadWeights(client={self.client!r}, classes={self.classes}, "
             f"n_samples={self.n_samples}, n_rounds={self.n_rounds}, weights={shapes})"
         )
+
+    def _traits(self):
+        traits = super()._traits()
+        del traits["kind of labels"]  # the same in the same list of classes
+        shapes = {name: np.shape(array) for name, array in self.weights.items()}
+        return {
+            **traits,
+            "list of classes": tuple(self.classes),
+            "round of training": self.n_rounds,
+            "head": tuple(sorted(shapes.items())),
+        }
 
     def _check_values(self, sizes, deep):
         check_number("n_features", self.n_features, 1, MAX_COUNT, Integral)

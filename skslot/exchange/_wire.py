@@ -1,13 +1,14 @@
 """Arrays and labels as bytes, by safetensors.
 
-The header is a JSON object in the metadata of safetensors. Format 2 added to format 1
-the version of skslot, the number of features, the encoder and a checksum, and sends
-the covariance of a reference as a triangle. Both are read, format 2 is written.
+The header is a JSON object in the metadata of safetensors: format, version of skslot,
+kind of message, precision, scales of the arrays, all facts, and a checksum of the rest.
 """
 
 import hashlib
 import json
+import math
 import re
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -18,18 +19,20 @@ from .. import __version__
 from ._errors import MessageError, short
 
 WIRE_DTYPES = ("float64", "float32", "float16")
-FORMAT = "2"
-READABLE = ("1", "2")
+FORMAT = "1"
 
 # JSON takes many times its size once it is read, so that it must not be large, and
-# has no more objects and lists than itself, its scales and its classes.
+# has no more objects and lists than itself, its scales, its classes and its clients.
 MAX_HEADER = 2**20
-MAX_CONTAINERS = 3
+MAX_CONTAINERS = 4
 STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"')
 # Numbers that are looked at together.
 PIECE = 2**14
 # Exponents of scales: those of float64, denormal numbers included.
 MAX_EXPONENT = 1100
+# Types in the order of safetensors, which writes the last of them first.
+ORDER_OF_TYPES = ("bool", "uint8", "int8", "int16", "uint16", "float16", "int32")
+ORDER_OF_TYPES += ("uint32", "float32", "float64", "int64", "uint64")
 
 
 class WireArray(NamedTuple):
@@ -52,27 +55,83 @@ class WireArray(NamedTuple):
 def encode(kind, arrays, facts, dtype):
     """Bytes of named arrays and JSON-able facts; floats are cast to ``dtype``."""
     _check_dtype(dtype)
-    tensors, scales = {}, {}
-    for name, array in arrays.items():
-        tensors[name], exponent = to_wire(array, dtype)
-        if exponent:
-            scales[name] = exponent
-    header = {"format": FORMAT, "skslot": __version__, "kind": kind, "dtype": dtype}
-    header |= {"scales": scales, **facts}
+    sent = {name: to_wire(array, dtype) for name, array in arrays.items()}
+    tensors = {name: array.tensor for name, array in sent.items()}
+    scales = {name: array.exponent for name, array in sent.items() if array.exponent}
     try:
         json.dumps(facts, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise MessageError(f"it cannot be written as JSON: {error}.") from error
+    header = _header(kind, dtype, scales, facts)
     header["checksum"] = checksum(header, tensors)
     return save(tensors, metadata={"skslot": json.dumps(header)})
 
 
+def encoded_size(kind, arrays, facts, dtype):
+    """Number of bytes that :func:`encode` gives, without making them.
+
+    ``arrays`` are as they came or were made. Follows the layout of safetensors: eight
+    bytes, a header in JSON that is padded to a multiple of eight, then all numbers,
+    those of the wider types first.
+    """
+    _check_dtype(dtype)
+    entries, scales = [], {}
+    for name, array in arrays.items():
+        tensor, exponent = array
+        sent = tensor.dtype
+        if sent.kind == "f":
+            size = np.ldexp(largest(tensor), exponent)
+            exponent, sent = _exponent(float(size), dtype), np.dtype(dtype)
+            if exponent:
+                scales[name] = exponent
+        entries.append((-ORDER_OF_TYPES.index(sent.name), name, tensor.shape, sent))
+    header = {**_header(kind, dtype, scales, facts), "checksum": "0" * 64}
+    layout, stop = {"__metadata__": {"skslot": json.dumps(header)}}, 0
+    for _, name, shape, sent in sorted(entries):
+        start, stop = stop, stop + math.prod(shape) * sent.itemsize
+        code = "BOOL" if sent.kind == "b" else f"{sent.kind.upper()}{8 * sent.itemsize}"
+        layout[name] = {"dtype": code, "shape": shape, "data_offsets": [start, stop]}
+    text = json.dumps(layout, separators=(",", ":"), ensure_ascii=False)
+    length = len(text.encode())
+    return 8 + length + -length % 8 + stop
+
+
+def _header(kind, dtype, scales, facts):
+    header = {"format": FORMAT, "skslot": __version__, "kind": kind, "dtype": dtype}
+    return {**header, "scales": scales, **facts}
+
+
 def decode(data):
-    """Arrays as they were sent, and the header of a message."""
-    tensors, header = _read(data)
+    """Arrays as they were sent, and the header of a message, if they go together."""
+    try:
+        if not isinstance(data, bytes | bytearray | memoryview):
+            raise TypeError(f"{type(data).__name__} is not bytes")
+        data = bytes(data)  # no copy if they are bytes already
+        _check_length(data[:8])
+        tensors = load(data)  # looks at the header before Python's JSON does
+        header = read_header(data[:8], lambda length: data[8 : 8 + length])
+        version, scales = header["format"], header["scales"]
+        expected = checksum(header, tensors)
+    except (SafetensorError, ValueError, LookupError, TypeError) as e:
+        reason = (
+            "these bytes are not a skslot message, or not all of it; if it was one, "
+            f"send it again ({str(e)[:200]})."
+        )
+        raise MessageError(reason) from e
+    if version != FORMAT:
+        raise MessageError(
+            f"this message has format {short(version)}, but this version of skslot "
+            f"reads format {FORMAT}; update skslot where it is read."
+        )
+    if header.get("checksum") != expected:
+        raise MessageError(
+            "the checksum is wrong: the message was damaged or changed on its way; "
+            "send it again."
+        )
+    _check_scales(scales, tensors)
+    _check_dtypes(tensors, header.get("dtype"))
     for tensor in tensors.values():  # what was checked stays as it is
         tensor.flags.writeable = False
-    scales = header["scales"]
     arrays = {
         name: WireArray(tensors[name], scales.get(name, 0))
         for name in sorted(tensors)  # safetensors keeps no order
@@ -126,38 +185,20 @@ def checksum(header, tensors):
     return digest.hexdigest()
 
 
-def _read(data):
-    """Arrays as they were sent, and the header, when they agree with each other."""
-    try:
-        if not isinstance(data, bytes | bytearray | memoryview):
-            raise TypeError(f"{type(data).__name__} is not bytes")
-        data = bytes(data)  # no copy if they are bytes already
-        length = int.from_bytes(data[:8], "little")
-        if length > MAX_HEADER:
-            raise ValueError(f"its header has {length} bytes, at most {MAX_HEADER} do.")
-        tensors = load(data)
-        header = _parse(json.loads(data[8 : 8 + length])["__metadata__"]["skslot"])
-        version, scales = header["format"], header["scales"]
-        expected = checksum(header, tensors)
-    except (SafetensorError, ValueError, LookupError, TypeError) as e:
-        reason = (
-            "these bytes are not a skslot message, or not all of it; if it was one, "
-            f"send it again ({str(e)[:200]})."
-        )
-        raise MessageError(reason) from e
-    if version not in READABLE:
-        raise MessageError(
-            f"this message has format {short(version)}, but this version of skslot "
-            f"reads formats {' and '.join(READABLE)}; update skslot where it is read."
-        )
-    if header.setdefault("checksum", expected if version == "1" else None) != expected:
-        raise MessageError(
-            "the checksum is wrong: the message was damaged or changed on its way; "
-            "send it again."
-        )
-    _check_scales(scales, tensors)
-    _check_dtypes(tensors, header.get("dtype"))
-    return tensors, header
+def read_header(first, read):
+    """Header of a message, from its first eight bytes and what ``read`` gives next."""
+    text = json.loads(read(_check_length(first)))["__metadata__"]["skslot"]
+    structure = STRING.sub("", text)
+    if structure.count("{") + structure.count("[") > MAX_CONTAINERS:
+        raise ValueError("its header is nested")
+    return json.loads(text, parse_constant=_refuse_constant)
+
+
+def _check_length(first):
+    length = int.from_bytes(first, "little")
+    if length > MAX_HEADER:
+        raise ValueError(f"its header has {length} bytes, at most {MAX_HEADER} do.")
+    return length
 
 
 def _check_dtype(dtype):
@@ -194,12 +235,26 @@ def _exponent(size, dtype):
     return int(np.frexp(size)[1]) - 14
 
 
-def _parse(text):
-    structure = STRING.sub("", text)
-    if structure.count("{") + structure.count("[") > MAX_CONTAINERS:
-        raise ValueError("its header is nested")
-    return json.loads(text, parse_constant=_refuse_constant)
-
-
 def _refuse_constant(name):
     raise ValueError(f"{name} in the header")
+
+
+def read_file(path, read):
+    """What ``read`` makes of the bytes of a file; errors name the file."""
+    try:
+        return read(Path(path).read_bytes())
+    except MessageError as error:
+        raise MessageError(error.reason, error.client, path) from error
+
+
+# ---------------------------------------------------------------------- fields
+
+
+def is_array(field):
+    """Whether a field of a message is an array of a known shape."""
+    return "shape" in field.metadata
+
+
+def is_named_arrays(field):
+    """Whether a field of a message is a dict of arrays."""
+    return "named_arrays" in field.metadata

@@ -1,23 +1,18 @@
-"""The paper's experiments, on embedded data or on features from a file."""
+"""Experiments on embedded data or on features from a file: the paper's, and ours."""
 
-from ._demo import DemoResult, run_demo
-from ._features import FeatureSet
-from ._paper import PaperRow, paper_notes, paper_results
-from ._pca import pca_figures
-from ._protocol import paper_split
+from ._demo import run_demo
+from ._feature_set import FeatureSet
+from ._leaderboard import Leaderboard
+from ._methods import compare_methods
+from ._paper_tables import ExperimentResult, paper_results
 from ._runs import run_experiment
-from ._tables import ExperimentResult, ResultRow
 
 __all__ = [
-    "DemoResult",
     "ExperimentResult",
     "FeatureSet",
-    "PaperRow",
-    "ResultRow",
-    "paper_notes",
+    "Leaderboard",
+    "compare_methods",
     "paper_results",
-    "paper_split",
-    "pca_figures",
     "run_demo",
     "run_experiment",
 ]

@@ -7,125 +7,90 @@ from textwrap import fill
 import numpy as np
 from sklearn import config_context
 
+from .._text import text_table
 from ..alignment import FederatedOTAligner
-from ..classifiers import FedAvgClassifier, FedCGSClassifier, FedPFTClassifier
-from ..model_selection import ClassTable, FederatedGridSearchCV, class_table
-from ._features import FeatureSet
+from ..classifiers import (
+    FedAvgClassifier,
+    FedCGSClassifier,
+    FedPFTClassifier,
+    MixedEffectsClassifier,
+)
+from ..model_selection import FederatedGridSearchCV, class_table
+from ._feature_set import FeatureSet, draw_alignment
+from ._methods import measure
+from ._paper_tables import standard_error
 
 ALPHA = 0.1
 TAU = FederatedOTAligner().tau
+REPORT = """\
+Handwritten digits at four sites with different scanners. Labels are skewed too:
+training rows of each digit at each site, in the first of {n_partitions} partitions \
+('.' = none):
+
+{example}
+
+Test accuracy (%) at each site, where all digits occur equally often, without
+alignment (tau=0) and with it (tau={tau:g}, the default), and what a site sent. Mixed
+effects read the message of FedCGS, and take the strength from it:
+
+{accuracy}
+
+How to choose tau: FederatedGridSearchCV, here with FedCGS on the training rows of the
+first partition. Some folds test on digits that a site did not train on:
+
+{search}
+
+{meaning}"""
 
 
 @dataclass(frozen=True, eq=False)
 class DemoResult:
-    """What the demo measured; prints as a short report.
-
-    Parameters
-    ----------
-    clients : list of str
-        The sites.
-    methods : list of str
-        The classifiers; FedAvg is among them where torch is installed.
-    accuracy : ndarray of shape (n_partitions, n_methods, 2, n_clients)
-        Test accuracy without alignment and with the default ``tau``.
-    sent : ndarray of shape (n_partitions, n_methods, 2, n_clients)
-        Bytes from the site to the server.
-    example : ClassTable
-        Training rows of the first partition.
-    search : FederatedGridSearchCV
-        Search for ``tau`` on these rows.
-
-    See Also
-    --------
-    run_demo : Makes one.
-
-    Examples
-    --------
-    >>> from skslot.experiments import run_demo
-    >>> result = run_demo(n_partitions=1, taus=(0.0, 0.4))
-    >>> result.clients
-    ['fax', 'flatbed', 'microfilm', 'phone']
-    >>> result.search.best_tau_
-    0.4
-    """
+    """What the demo measured, described in :func:`run_demo`; prints as a report."""
 
     clients: list
     methods: list
     accuracy: np.ndarray
     sent: np.ndarray
-    example: ClassTable
+    mixed_accuracy: np.ndarray
+    mixed_sent: np.ndarray
+    example: object
     search: FederatedGridSearchCV
 
     def __str__(self):
-        return "\n".join(
-            [
-                "Handwritten digits at four sites with different scanners. Labels are "
-                "skewed too:",
-                "training rows of each digit at each site, in the first of "
-                f"{len(self.accuracy)} partitions ('.' = none):",
-                "",
-                str(self.example),
-                "",
-                "Test accuracy (%) at each site, where all digits occur equally often, "
-                "without",
-                f"alignment (tau=0) and with it (tau={TAU:g}, the default), and what a "
-                "site sent:",
-                "",
-                *self._accuracy_table(),
-                "",
-                "How to choose tau: FederatedGridSearchCV, here with FedCGS on the "
-                "training rows of the",
-                "first partition. Some folds test on digits that a site did not train "
-                "on:",
-                "",
-                *self._search_table(),
-                "",
-                fill(self._meaning(), width=88),
-            ]
+        return REPORT.format(
+            n_partitions=len(self.accuracy),
+            example=self.example,
+            tau=TAU,
+            accuracy=self._accuracy_table(),
+            search=self._search_table(),
+            meaning=fill(self._meaning(), width=88),
         )
 
     def plot(self):
-        """Draw the training features of the first partition, before and after.
-
-        Returns
-        -------
-        display : AlignmentDisplay
-            The features in two dimensions, coloured by site and by digit.
-        """
-        from ..inspection import AlignmentDisplay
-
-        data = FeatureSet.embedded()
-        rows, _ = data.partition(ALPHA, 0)
-        X, y, ids = data.X[rows], data.y[rows], data.client_ids[rows]
-        aligner = FederatedOTAligner().fit(X, client_ids=ids)
-        return AlignmentDisplay.from_estimator(aligner, X, y, ids)
+        """Draw the training features of the first partition, by site and by digit."""
+        return draw_alignment(FeatureSet.embedded(), ALPHA)
 
     def _accuracy_table(self):
-        columns = [*self.clients, "mean", "s.e.", "kB sent"]
-        lines = [" " * 18 + "".join(f"{name:>10}" for name in columns)]
-        percent, kilobytes = 100 * self.accuracy, self.sent / 1000
+        rows = [["", "", *self.clients, "mean", "s.e.", "kB sent"]]
         for row, method in enumerate(self.methods):
             for column, tau in enumerate((0.0, TAU)):
-                by_client = percent[:, row, column]
-                numbers = [*by_client.mean(axis=0), by_client.mean()]
-                text = "".join(f"{number:>10.1f}" for number in numbers)
-                text += _standard_error(by_client.mean(axis=1))
-                text += f"{kilobytes[:, row, column].mean():>10.1f}"
-                lines.append(f"{method:<10}{f'tau={tau:g}':<8}{text}")
+                measured = self.accuracy[:, row, column], self.sent[:, row, column]
+                rows.append([method, f"tau={tau:g}", *_cells(*measured)])
+        measured = self.mixed_accuracy, self.mixed_sent
+        rows.append(["mixed effects", "", *_cells(*measured)])
+        text = text_table(rows, "llr")
         if "O-FedAvg" not in self.methods:
-            lines += ["", 'FedAvg is left out: it needs pip install "skslot[torch]".']
-        return lines
+            text += '\n\nFedAvg is left out: it needs pip install "skslot[torch]".'
+        return text
 
     def _search_table(self):
         results = self.search.cv_results_
         taus = [params["aligner__tau"] for params in results["params"]]
-        scores = results["mean_test_score"]
-        return [
-            "tau       " + "".join(f"{tau:>8g}" for tau in taus),
-            "score     "
-            + "".join(f"{score:>8.3f}" for score in scores)
-            + f"   chosen: {self.search.best_tau_:g}",
-        ]
+        scores = [f"{score:.3f}" for score in results["mean_test_score"]]
+        chosen = f"chosen: {self.search.best_tau_:g}"
+        return text_table(
+            [["tau", *(f"{tau:g}" for tau in taus)], ["score", *scores, chosen]]
+        )
 
     def _meaning(self):
         percent = 100 * self.accuracy.mean(axis=0)
@@ -143,8 +108,18 @@ class DemoResult:
             "had in training; it knows them from other sites, whose features look like "
             "its own once all are moved towards a common reference. No image left a "
             "site. With FedCGS and FedPFT one message from each serves alignment and "
-            "classifier."
+            f"classifier. Mixed effects reach {100 * self.mixed_accuracy.mean():.1f} % "
+            "from the message of FedCGS, and there is no tau to choose: they tell what "
+            "a scanner does to an image from which digits the site has."
         )
+
+
+def _cells(accuracy, sent):
+    """Texts of a row: percent at each site, their mean and its error, and kB sent."""
+    percent = 100 * accuracy
+    error = standard_error(percent.mean(axis=1))
+    numbers = [*percent.mean(axis=0), percent.mean(), error, sent.mean() / 1000]
+    return ["-" if number is None else f"{number:.1f}" for number in numbers]
 
 
 def run_demo(n_partitions=5, taus=(0.0, 0.2, 0.4, 0.6, 0.8, 1.0), progress=None):
@@ -162,7 +137,24 @@ def run_demo(n_partitions=5, taus=(0.0, 0.2, 0.4, 0.6, 0.8, 1.0), progress=None)
     Returns
     -------
     result : DemoResult
-        Prints as a short report.
+        Prints as a short report; ``plot()`` draws the training features of the first
+        partition, before and after alignment. It has these attributes:
+
+        clients : list of str
+            The sites.
+        methods : list of str
+            The classifiers; FedAvg is among them where torch is installed.
+        accuracy : ndarray of shape (n_partitions, n_methods, 2, n_clients)
+            Test accuracy without alignment and with the default ``tau``.
+        sent : ndarray of shape (n_partitions, n_methods, 2, n_clients)
+            Bytes from the site to the server.
+        mixed_accuracy, mixed_sent : ndarray of shape (n_partitions, n_clients)
+            The same for mixed effects, which align by themselves.
+        example : ClassTable
+            Training rows of the first partition, as
+            :func:`~skslot.model_selection.class_table` counts them.
+        search : FederatedGridSearchCV
+            Search for ``tau`` on these rows.
 
     See Also
     --------
@@ -173,29 +165,39 @@ def run_demo(n_partitions=5, taus=(0.0, 0.2, 0.4, 0.6, 0.8, 1.0), progress=None)
     --------
     >>> from skslot.experiments import run_demo
     >>> result = run_demo(n_partitions=2, taus=(0.0, 0.4))
+    >>> result.clients, result.search.best_tau_
+    (['fax', 'flatbed', 'microfilm', 'phone'], 0.4)
     >>> plain, aligned = result.accuracy.mean(axis=(0, 1, 3))
     >>> bool(aligned > plain)
     True
     """
+    progress = progress or (lambda done, total: None)
     data = FeatureSet.embedded()
-    train, _ = data.partition(ALPHA, 0)
-    example = class_table(data.y[train], data.client_ids[train])
-    search = _search(data, train, taus)
-    measured = []
+    first = data.select(data.partition(ALPHA, 0)[0])
+    example = class_table(first.y, first.client_ids)
+    search = FederatedGridSearchCV(
+        FedCGSClassifier(aligner=FederatedOTAligner()), {"aligner__tau": list(taus)}
+    )
+    with config_context(enable_metadata_routing=True):
+        search.fit(first.X, first.y, client_ids=first.client_ids)
+    measured, mixed = [], []
     for number in range(n_partitions):
-        if progress is not None:
-            progress(number + 1, n_partitions + 1)
-        train, test = data.partition(ALPHA, number)
+        progress(number + 1, n_partitions + 1)
+        rows = data.partition(ALPHA, number)
         measured.append(
             [
-                [_run(classifier, tau, data, train, test) for tau in (0.0, TAU)]
+                [_run(classifier, tau, data, *rows) for tau in (0.0, TAU)]
                 for classifier in _methods().values()
             ]
         )
-    if progress is not None:
-        progress(n_partitions + 1, n_partitions + 1)
+        classifier = MixedEffectsClassifier(wire_dtype="float32")
+        mixed.append(_run(classifier, 0.0, data, *rows))
+    progress(n_partitions + 1, n_partitions + 1)
     accuracy, sent = np.moveaxis(np.array(measured), 3, 0)
-    return DemoResult(data.clients, [*_methods()], accuracy, sent, example, search)
+    by_mixed = np.moveaxis(np.array(mixed), 1, 0)
+    return DemoResult(
+        data.clients, [*_methods()], accuracy, sent, *by_mixed, example, search
+    )
 
 
 def _methods():
@@ -208,35 +210,8 @@ def _methods():
     return methods
 
 
-def _search(data, train, taus):
-    search = FederatedGridSearchCV(
-        FedCGSClassifier(aligner=FederatedOTAligner()), {"aligner__tau": list(taus)}
-    )
-    with config_context(enable_metadata_routing=True):
-        return search.fit(
-            data.X[train], data.y[train], client_ids=data.client_ids[train]
-        )
-
-
 def _run(classifier, tau, data, train, test):
-    """Accuracy at each client, and the bytes that it sent."""
-    X, y, ids = data.X, data.y, data.client_ids
-    statistics = np.zeros(len(data.clients))
-    if tau and "aligner" in classifier.get_params():
-        classifier.set_params(aligner=FederatedOTAligner(tau))
-    elif tau:  # the statistics are a message of their own
-        aligner = FederatedOTAligner(tau).fit(X[train], client_ids=ids[train])
-        X = aligner.transform(X, client_ids=ids)
-        statistics += [message.nbytes for message in aligner.statistics_]
-    classifier.fit(X[train], y[train], client_ids=ids[train])
-    right = classifier.predict(X[test], client_ids=ids[test]) == y[test]
-    accuracy = [right[ids[test] == client].mean() for client in data.clients]
-    sent = [classifier.communication_[client].up for client in data.clients]
-    return accuracy, statistics + sent
-
-
-def _standard_error(values):
-    """Ten characters for the standard error of a mean; a dash for that of one value."""
-    if len(values) == 1:
-        return f"{'-':>10}"
-    return f"{values.std(ddof=1) / np.sqrt(len(values)):>10.1f}"
+    """Measure the accuracy at each client, and count the bytes that it sent."""
+    aligner = FederatedOTAligner(tau) if tau else None
+    percent, sent = measure(classifier, aligner, data.select(train), data.select(test))
+    return np.divide(percent, 100), sent

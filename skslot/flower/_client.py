@@ -1,12 +1,13 @@
 """The ClientApp: answers requests with the client steps of an estimator."""
 
 import logging
+import warnings
+from contextlib import contextmanager
 from functools import partial
 
-from ..exchange import MessageError
-from ..exchange._disclosure import MIN_SAMPLES
-from ._optional import flower_modules
-from ._protocol import CONTENTS, ClientSteps
+from .._optional import import_optional
+from ..exchange import Message, MessageError
+from ._protocol import ClientSteps
 
 # Name of the record in each message, and of what is kept between them.
 RECORD = "skslot"
@@ -27,7 +28,7 @@ def make_client_app(
     *,
     classes=None,
     encoder=None,
-    min_samples=MIN_SAMPLES,
+    min_samples=Message.MIN_SAMPLES,
     wire_dtype="float64",
     receive=None,
 ):
@@ -44,8 +45,8 @@ def make_client_app(
         what the site was started with. Returns ``X``, ``y`` (None for an aligner alone)
         and the name of the client.
     estimator : estimator object
-        The same as at the server: a :class:`~skslot.FederatedOTAligner`, a classifier
-        of :mod:`skslot`, or a Pipeline of the two.
+        The same as at the server: an aligner, a classifier of :mod:`skslot`, or a
+        Pipeline of the two.
     classes : array-like of shape (n_classes,), default=None
         Labels that may occur; by default those in ``y``. FedAvgClassifier needs it.
     encoder : str, default=None
@@ -59,7 +60,7 @@ def make_client_app(
     receive : callable, default=None
         Called as ``receive(message, context)`` with the result: a
         :class:`~skslot.exchange.LinearModel` with the alignment of this client folded
-        in, or an :class:`~skslot.exchange.AlignmentReference`.
+        in; of an aligner alone, what its ``client_map`` takes.
 
     Returns
     -------
@@ -88,15 +89,30 @@ def make_client_app(
     def respond(step, message, context):
         try:
             allow_once_more(steps.allowed, step, context, flower.ConfigRecord)
-            contents = read_contents(message)
+            received = message.content.config_records.get(RECORD, {})
+            unreadable = (KeyError, TypeError, MessageError)
+            with refusing("bad_request", unreadable, "the request could not be read"):
+                contents = {
+                    name: steps.contents[name].from_bytes(data)
+                    for name, data in received.items()
+                }
+            record = {"code": ""}
             if step == "result":
-                keep_result(contents, context, receive)
-                record = {"code": ""}
+                with refusing("receive_failed", FAILURES, "receive failed"):
+                    (result,) = contents.values()
+                    if receive is not None:
+                        receive(result, context)
             else:
-                data = load(load_data, context)
-                answer = run_step(steps, step, contents, data, min_samples)
+                with refusing("load_failed", FAILURES, "load_data failed"):
+                    X, y, client = load_data(context)
+                    if client is None:
+                        raise ValueError("the name of the client is None")
+                answer = steps.answer(step, contents, X, y, client)
+                unsent = f"the answer to {step!r} is not sent"
+                with refusing("too_few_rows", MessageError, unsent):
+                    answer.check_disclosure(min_samples)
                 dtype = steps.wire_dtype(step, wire_dtype)
-                record = {"message": answer.to_bytes(dtype), "code": ""}
+                record["message"] = answer.to_bytes(dtype)
         except Refusal as refusal:
             record = {"code": str(refusal)}
         except FAILURES:
@@ -123,46 +139,20 @@ def allow_once_more(allowed, step, context, new_record):
     counts[step] = counts.get(step, 0) + 1
 
 
-def read_contents(message):
-    """Messages that came with a request."""
-    record = message.content.config_records.get(RECORD, {})
+@contextmanager
+def refusing(code, errors, text):
+    """Write errors to the log of the site, and tell the server the code alone."""
     try:
-        return {name: CONTENTS[name].from_bytes(data) for name, data in record.items()}
-    except (KeyError, TypeError, MessageError):
-        logger.exception("the request could not be read")
-        raise Refusal("bad_request") from None
+        yield
+    except errors:
+        logger.exception(text)
+        raise Refusal(code) from None
 
 
-def load(load_data, context):
-    """Rows, labels and name of the client."""
-    try:
-        X, y, client = load_data(context)
-    except FAILURES:
-        logger.exception("load_data failed")
-        raise Refusal("load_failed") from None
-    if client is None:
-        logger.error("load_data returned None as the name of the client")
-        raise Refusal("load_failed")
-    return X, y, client
-
-
-def run_step(steps, step, contents, data, min_samples):
-    """Answer to a request, unless it would say too much about single rows."""
-    answer = steps.answer(step, contents, *data)
-    try:
-        answer.check_disclosure(min_samples)
-    except MessageError:
-        logger.exception("the answer to %r is not sent", step)
-        raise Refusal("too_few_rows") from None
-    return answer
-
-
-def keep_result(contents, context, receive):
-    """Hand the result to the site."""
-    try:
-        (result,) = contents.values()
-        if receive is not None:
-            receive(result, context)
-    except FAILURES:
-        logger.exception("receive failed")
-        raise Refusal("receive_failed") from None
+def flower_modules():
+    """The modules ``flwr.app``, ``flwr.clientapp`` and ``flwr.serverapp``."""
+    names = ("flwr.app", "flwr.clientapp", "flwr.serverapp")
+    with warnings.catch_warnings():
+        # what it imports in turn uses deprecated names of each other
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return [import_optional(name, "flower", "skslot.flower") for name in names]

@@ -1,11 +1,138 @@
 """The server's bookkeeping: who is asked, who answered, and whether to go on."""
 
+import json
+from dataclasses import asdict, dataclass, field
 from typing import NamedTuple
 
 from .._clients import client_order
-from ..exchange import MessageError
-from ._agreement import find_misfits
-from ._report import REASONS, ClientRecord
+from ..exchange import LinearModel, MessageError
+from ..exchange._receiving import find_misfits
+
+# Everything that a client can say about its own failure, and what the server can see.
+# Nothing else is ever said: the text of an exception may quote data.
+REASONS = {
+    "load_failed": "load_data failed; the log of the site says why",
+    "step_failed": "the client step failed; the log of the site says why",
+    "receive_failed": "the result could not be kept; the log of the site says why",
+    "too_few_rows": "a group of rows is smaller than min_samples of the site",
+    "bad_request": "the site could not read the request",
+    "unknown_request": "the site was asked for what its estimator has no step for",
+    "asked_twice": "the site was asked more often than a run needs",
+    "app_failed": "the app could not be started at the site, or raised outside skslot",
+    "crashed": "the process of the client ended without an answer",
+    "unavailable": "the site could not be reached",
+    "silent": "no answer came in time",
+    "malformed": "the answer is none of skslot",
+    "refused": "the message was refused",
+    "misfit": "the message does not fit those of the other clients",
+    "renamed": "the client answered under another name than before",
+}
+
+
+@dataclass
+class ClientRecord:
+    """What is known about one node."""
+
+    node: str
+    client: object = None
+    status: str = "taking part"
+    step: str | None = None
+    code: str | None = None
+    detail: str | None = None
+    bytes_up: int = 0
+    bytes_down: int = 0
+
+    def leave_out(self, step, code, detail=None):
+        """Note when and why the node was left out."""
+        self.status, self.step = "left out", step
+        self.code, self.detail = code, detail
+
+    def __str__(self):
+        name = f"node {self.node}" if self.client is None else f"client {self.client!r}"
+        text = f"{name}: {self.status}"
+        if self.code is None:
+            return text
+        detail = REASONS[self.code] if self.detail is None else self.detail
+        where = "" if self.client is None else f" (node {self.node})"
+        return f"{text}{where} at step {self.step!r}: {self.code}, {detail}"
+
+
+@dataclass
+class FederationReport:
+    """What happened in one run; prints as a short report.
+
+    The server app prints it at the end of a run and writes it to ``report.json``.
+
+    Parameters
+    ----------
+    run_id : str
+        Id that Flower gave to the run.
+    status : {"running", "completed", "aborted"}, default="running"
+        How it ended.
+    reason : str, default=None
+        Why it was aborted, or who did not take the result although it completed.
+    clients : list, default=[]
+        One record for each node: ``node``, ``client`` (its name, None if it never said
+        it), ``status`` ("taking part", "done" or "left out"), ``step``, ``code`` and
+        ``detail`` (where and why it was left out), ``bytes_up`` and ``bytes_down``.
+
+    See Also
+    --------
+    make_server_app : Makes the app that writes the report.
+
+    Examples
+    --------
+    >>> from skslot.flower import FederationReport
+    >>> text = FederationReport("123", "aborted", "2 of 4 answered.").to_json()
+    >>> report = FederationReport.from_json(text)  # in earnest: of report.json
+    >>> print(report)
+    run 123: aborted, 2 of 4 answered.
+    >>> report.left_out
+    []
+    """
+
+    run_id: str
+    status: str = "running"
+    reason: str | None = None
+    clients: list = field(default_factory=list)
+
+    def __str__(self):
+        reason = "" if self.reason is None else f", {self.reason}"
+        head = f"run {self.run_id}: {self.status}{reason}"
+        return "\n".join([head, *(f"  {record}" for record in self.clients)])
+
+    @property
+    def left_out(self):
+        """Records of the nodes that were left out."""
+        return [record for record in self.clients if record.status == "left out"]
+
+    def to_json(self):
+        """Write the report as text.
+
+        Returns
+        -------
+        text : str
+            JSON.
+        """
+        return json.dumps(asdict(self), indent=2)
+
+    @classmethod
+    def from_json(cls, text):
+        """Read a report.
+
+        Parameters
+        ----------
+        text : str
+            What :meth:`to_json` returned.
+
+        Returns
+        -------
+        report : FederationReport
+            The report.
+        """
+        values = json.loads(text)
+        values["clients"] = [ClientRecord(**record) for record in values["clients"]]
+        return cls(**values)
 
 
 class Answer(NamedTuple):
@@ -56,11 +183,10 @@ class Exchanges:
         contents = _encode(request.contents, dtype)
         nodes = self._taking_part()
         answers = self._send(request.step, dict.fromkeys(nodes, contents))
-        messages = {}
-        for node, answer in answers.items():
-            message = self._read(node, request.step, answer)
-            if message is not None:
-                messages[node] = message
+        read = {n: self._read(n, request.step, a) for n, a in answers.items()}
+        messages = {
+            node: message for node, message in read.items() if message is not None
+        }
         self._refuse_twins(messages)
         messages = self._fitting(request.step, messages)
         if len(messages) < self.min_clients:
@@ -73,11 +199,11 @@ class Exchanges:
 
     def deliver(self, result, dtype):
         """Send each client its result; a sentence on those who did not take it."""
-        key = "reference" if result.model is None else "model"
-        contents = {
-            node: _encode({key: result.for_client(self.records[node].client)}, dtype)
-            for node in self._taking_part()
-        }
+        contents = {}
+        for node in self._taking_part():
+            message = result.for_client(self.records[node].client)
+            name = "model" if isinstance(message, LinearModel) else "reference"
+            contents[node] = _encode({name: message}, dtype)
         missed = 0
         for node, answer in self._send("result", contents).items():
             if answer.code is None:
@@ -124,13 +250,11 @@ class Exchanges:
 
     def _fitting(self, step, messages):
         """Messages that can be used together, in the order of the clients' names."""
-        by_name = sorted(
-            messages.items(), key=lambda item: client_order(item[1].client)
-        )
-        misfits = find_misfits(dict(by_name))
+        nodes = sorted(messages, key=lambda node: client_order(messages[node].client))
+        misfits = find_misfits({node: messages[node] for node in nodes})
         for node, detail in misfits.items():
             self.records[node].leave_out(step, "misfit", detail)
-        return [message for node, message in by_name if node not in misfits]
+        return [messages[node] for node in nodes if node not in misfits]
 
     def _refuse_twins(self, messages):
         nodes_of = {}

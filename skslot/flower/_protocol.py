@@ -5,32 +5,36 @@ their messages, and returns a :class:`Result`. The client's side is one function
 step. Both call the public steps of the estimators and nothing else.
 """
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 
-from ..alignment import FederatedOTAligner
-from ..classifiers import FedAvgClassifier, FedCGSClassifier, FedPFTClassifier
+from ..alignment import FederatedOTAligner, MixedEffectsAligner
+from ..classifiers import (
+    FedAvgClassifier,
+    FedEnsembleClassifier,
+    FedQDAClassifier,
+    MixedEffectsClassifier,
+    OneShotClassifier,
+)
 from ..exchange import (
     AlignedModel,
     AlignmentReference,
-    ClassMixtures,
     ClassStatistics,
     ClientStatistics,
     FeatureScale,
     FeatureSummary,
     HeadWeights,
     LinearModel,
+    MixedEffectsModel,
 )
 
-CLASSIFIERS = (FedCGSClassifier, FedPFTClassifier, FedAvgClassifier)
-# What may stand in a request, by the name it has there.
-CONTENTS = {
-    "reference": AlignmentReference,
-    "scale": FeatureScale,
-    "start": HeadWeights,
-    "model": LinearModel,
+# What the server answers for each aligner.
+ALIGNERS = {
+    FederatedOTAligner: AlignmentReference,
+    MixedEffectsAligner: MixedEffectsModel,
 }
 
 
@@ -44,27 +48,11 @@ class Request:
 
 @dataclass(frozen=True)
 class Result:
-    """What the exchanges gave, and what each client is to receive of it."""
+    """What the exchanges gave: for the server to keep, and for each client."""
 
-    reference: AlignmentReference | None = None
-    model: LinearModel | None = None
-    maps: dict = field(default_factory=dict)
-
-    @property
-    def for_all(self):
-        """The model for all sites; with a reference, they align by themselves."""
-        if self.model is None or self.reference is None:
-            return self.model
-        tau = next(iter(self.maps.values())).tau
-        return AlignedModel.of(self.model, self.reference, tau)
-
-    def for_client(self, client):
-        """Message to one client; a model has the alignment of the client folded in."""
-        if self.model is None:
-            return self.reference
-        if client not in self.maps:
-            return replace(self.model, client=client)
-        return self.model.pulled_back(*self.maps[client].affine, client)
+    reference: AlignmentReference | MixedEffectsModel | None
+    model: LinearModel | AlignedModel | MixedEffectsModel | None
+    for_client: Callable
 
 
 def split_estimator(estimator):
@@ -77,14 +65,14 @@ def split_estimator(estimator):
         steps = [
             step for _, step in estimator.steps if step not in (None, "passthrough")
         ]
-    kinds = [FederatedOTAligner, CLASSIFIERS]
+    kinds = [tuple(ALIGNERS), OneShotClassifier]
     found = [next((s for s in steps if isinstance(s, kind)), None) for kind in kinds]
     if [step for step in found if step is not None] != steps:
         names = " -> ".join(type(step).__name__ for step in steps)
         raise ValueError(
-            f"estimator {names} cannot run over Flower: it must be a "
-            "FederatedOTAligner, a FedCGS-, FedPFT- or FedAvgClassifier, or a Pipeline "
-            "of the aligner and one of these. Encode and scale features in load_data."
+            f"estimator {names} cannot run over Flower: it must be an aligner or a "
+            "classifier of skslot, or a Pipeline of the two. Encode and scale features "
+            "in load_data."
         )
     for step in steps:
         if step.client_column is not None:
@@ -93,17 +81,33 @@ def split_estimator(estimator):
                 "load_data returns the name of the client."
             )
     aligner, classifier = (None if step is None else clone(step) for step in found)
-    if aligner is not None and getattr(classifier, "aligner", None) is not None:
+    aligns = isinstance(classifier, MixedEffectsClassifier)
+    aligns = aligns or getattr(classifier, "aligner", None) is not None
+    if aligner is not None and aligns:
         raise ValueError(
-            "the Pipeline aligns twice: leave out its aligner, or that of the "
-            "classifier."
+            "the Pipeline aligns twice, as its classifier does so too: leave out its "
+            "aligner, or that of the classifier."
         )
-    if isinstance(classifier, FedAvgClassifier) and classifier.head is not None:
+    _refuse_other_than_linear(classifier)
+    if isinstance(classifier, FedAvgClassifier) and classifier.net is not None:
         raise ValueError(
-            "over Flower FedAvgClassifier must have head=None, as the result is sent "
+            "over Flower FedAvgClassifier must have net=None, as the result is sent "
             "as a linear model."
         )
     return aligner, classifier
+
+
+def _refuse_other_than_linear(classifier):
+    """Refuse a classifier before anything is sent, if its result could not be."""
+    kept_apart = isinstance(classifier, FedEnsembleClassifier)
+    kept_apart = kept_apart and classifier.combine != "stack"
+    mapped = getattr(classifier, "feature_map", None) is not None
+    if isinstance(classifier, FedQDAClassifier) or kept_apart or mapped:
+        raise ValueError(
+            f"the result of {type(classifier).__name__} with these parameters is no "
+            "linear model, which is what clients get over Flower; choose another "
+            "classifier, for FedEnsembleClassifier combine='stack'."
+        )
 
 
 # ------------------------------------------------------------------- the server
@@ -112,27 +116,40 @@ def split_estimator(estimator):
 def server_steps(estimator):
     """Generator of requests; the messages of all clients are sent into it."""
     aligner, classifier = split_estimator(estimator)
-    contents, maps, reference = {}, {}, None
-    if aligner is not None:
-        statistics = yield Request("statistics")
-        reference = aligner.server_aggregate(statistics)
-        contents = {"reference": reference}
-        maps = {s.client: aligner.client_map(s, reference) for s in statistics}
+    if aligner is None:
+        yield from _learn(classifier, {})
+        if getattr(classifier, "aligner", None) is None:
+            return Result(None, classifier.shared_model(), classifier.client_model)
+        aligner = classifier.aligner_
+        joint = _joint(classifier.linear_model(), aligner.reference_, aligner.tau)
+        return Result(aligner.reference_, joint, classifier.client_model)
+    statistics = yield Request("statistics")
+    reference = aligner.server_aggregate(statistics)
     if classifier is None:
-        return Result(reference)
-    if isinstance(classifier, FedAvgClassifier):
-        messages = yield from _train(classifier, contents)
-    else:
-        messages = yield Request("summary", contents)
-        classifier.server_aggregate(messages)
-        if classifier.aligner is not None:
-            inner, reference = classifier.aligner, classifier.reference_
-            maps = {m.client: inner.client_map(m, reference) for m in messages}
-    return Result(reference, classifier.linear_model(), maps)
+        return Result(reference, None, lambda client: reference)
+    yield from _learn(classifier, {"reference": reference})
+    head = classifier.linear_model()
+    sent = {message.client: message for message in statistics}
+
+    def for_client(client):
+        client_map = aligner.client_map(sent[client], reference)
+        return head.pulled_back(*client_map.affine, client)
+
+    return Result(reference, _joint(head, reference, aligner.tau), for_client)
 
 
-def _train(classifier, contents):
-    """Rounds of federated averaging; returns the messages of the last one."""
+def _joint(head, reference, tau):
+    """Classifier and reference in one message, if there is one that holds both."""
+    if not isinstance(reference, AlignmentReference):
+        return None
+    return AlignedModel.of(head, reference, reference.tau if tau == "auto" else tau)
+
+
+def _learn(classifier, contents):
+    """Exchanges after which the classifier is fitted."""
+    if not isinstance(classifier, FedAvgClassifier):
+        classifier.server_aggregate((yield Request("summary", contents)))
+        return
     summaries, heads = [], []
     if classifier.standardize:
         summaries = yield Request("scale", contents)
@@ -142,7 +159,6 @@ def _train(classifier, contents):
         contents = {**contents, "start": classifier.server_average(messages)}
         heads += messages
     classifier.server_aggregate(heads, summaries)
-    return messages
 
 
 # ------------------------------------------------------------------- the client
@@ -160,9 +176,20 @@ class ClientSteps:
                 "FedAvgClassifier needs classes=, the labels of all clients, the same "
                 "at each of them."
             )
+        # What may stand in a request, by the name it has there.
+        self.contents = {
+            "scale": FeatureScale,
+            "start": HeadWeights,
+            "model": LinearModel,
+        }
         # How often each step may be asked for in one run.
         self.allowed = {"result": 1}
         if self.aligner is not None:
+            self.contents["reference"] = next(
+                answer
+                for kind, answer in ALIGNERS.items()
+                if isinstance(self.aligner, kind)
+            )
             self.allowed["statistics"] = 1
         if is_trained:
             self.allowed["training"] = self.classifier.n_rounds
@@ -177,43 +204,32 @@ class ClientSteps:
 
     def answer(self, step, contents, X, y, client):
         """The message to the server."""
-        message = getattr(self, f"_{step}")(contents, X, y, client)
+        if step == "statistics":
+            message = self.aligner.client_update(X, y=y, client=client)
+            return message.with_encoder(self.encoder)
+        if self.aligner is not None:
+            own = self.answer("statistics", contents, X, y, client)
+            X = self.aligner.client_map(own, contents["reference"]).transform(X)
+        if step == "scale":
+            message = self.classifier.client_summary(X, client=client)
+        else:
+            names = ("scale", "start") if step == "training" else ()
+            others = {name: contents.get(name) for name in names}
+            message = self.classifier.client_update(
+                X, y, classes=self.classes, client=client, **others
+            )
         return message.with_encoder(self.encoder)
-
-    def _statistics(self, contents, X, y, client):
-        return self.aligner.client_update(X, client, y=y)
-
-    def _summary(self, contents, X, y, client):
-        X = self._aligned(contents, X, y, client)
-        return self.classifier.client_update(X, y, self.classes, client)
-
-    def _scale(self, contents, X, y, client):
-        X = self._aligned(contents, X, y, client)
-        return self.classifier.client_summary(X, client)
-
-    def _training(self, contents, X, y, client):
-        X = self._aligned(contents, X, y, client)
-        scale, start = contents.get("scale"), contents.get("start")
-        return self.classifier.client_update(
-            X, y, self.classes, client, scale=scale, start=start
-        )
-
-    def _aligned(self, contents, X, y, client):
-        if self.aligner is None:
-            return X
-        own = self.answer("statistics", contents, X, y, client)
-        return self.aligner.client_map(own, contents["reference"]).transform(X)
 
 
 def answer_types(estimator):
     """Type of the message that each step is answered with."""
     aligner, classifier = split_estimator(estimator)
-    needs_classes = aligner is not None and aligner.tau == "auto"
+    needs_classes = isinstance(aligner, MixedEffectsAligner) or (
+        aligner is not None and aligner.tau == "auto"
+    )
     return {
         "statistics": ClassStatistics if needs_classes else ClientStatistics,
-        "summary": ClassMixtures
-        if isinstance(classifier, FedPFTClassifier)
-        else ClassStatistics,
+        "summary": getattr(classifier, "_message_type", None),
         "scale": FeatureSummary,
         "training": HeadWeights,
     }

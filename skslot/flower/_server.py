@@ -3,11 +3,9 @@
 import time
 from pathlib import Path
 
-from ._client import RECORD
-from ._exchanges import Answer, Exchanges, RunAborted, group_replies
-from ._optional import flower_modules
+from ._client import RECORD, flower_modules
+from ._exchanges import Answer, Exchanges, FederationReport, RunAborted, group_replies
 from ._protocol import answer_types, server_steps, split_estimator
-from ._report import FederationReport
 
 # Seconds between two looks for answers.
 POLL = 1.0
@@ -37,8 +35,8 @@ def make_server_app(
     Parameters
     ----------
     estimator : estimator object
-        The same as at the clients: a :class:`~skslot.FederatedOTAligner`, a classifier
-        of :mod:`skslot`, or a Pipeline of the two.
+        The same as at the clients: an aligner, a classifier of :mod:`skslot`, or a
+        Pipeline of the two.
     n_clients : int, default=None
         Number of nodes to wait for. All that are connected by then are asked. None
         means that the configuration of the run says it.
@@ -61,7 +59,7 @@ def make_server_app(
     See Also
     --------
     make_client_app : The other side.
-    submit_run : Starts a run and waits for its end.
+    FederationReport : Reads ``report.json``.
 
     Notes
     -----
@@ -101,10 +99,19 @@ def make_server_app(
         folder = Path(settings["output-dir"]) / f"run-{context.run_id}"
         folder.mkdir(parents=True, exist_ok=True)
         try:
-            exchanges = open_exchanges(grid, settings, answer_types(estimator), flower)
+            wait = settings["timeout"]
+            exchanges = Exchanges(
+                wait_for_nodes(grid, settings["n-clients"], wait),
+                make_sender(grid, wait, flower),
+                answer_types(estimator),
+                settings["min-clients"],
+            )
             report.clients = list(exchanges.records.values())
             result = run_exchanges(estimator, exchanges, wire_dtype)
-            write_result(result, folder, wire_dtype)
+            for name in ("reference", "model"):
+                message = getattr(result, name)
+                if message is not None:
+                    message.save(folder / f"{name}.slot", wire_dtype)
             report.reason = exchanges.deliver(result, wire_dtype)
             report.status = "completed"
         except Exception as error:
@@ -115,19 +122,6 @@ def make_server_app(
             print(report, flush=True)
 
     return app
-
-
-def open_exchanges(grid, settings, types, flower):
-    """Exchanges with all nodes, once enough of them are there."""
-    n_clients, timeout = settings["n-clients"], settings["timeout"]
-    if n_clients is None:
-        raise ValueError(
-            "how many clients to wait for was not said: pass n_clients to "
-            "make_server_app, or set n-clients in the configuration of the run."
-        )
-    nodes = wait_for_nodes(grid, n_clients, timeout)
-    send = make_sender(grid, timeout, flower)
-    return Exchanges(nodes, send, types, settings["min-clients"])
 
 
 def run_exchanges(estimator, exchanges, dtype):
@@ -142,15 +136,13 @@ def run_exchanges(estimator, exchanges, dtype):
         messages = exchanges.ask(request, dtype)
 
 
-def write_result(result, folder, dtype):
-    """Files with what the run has learned."""
-    for name, message in [("reference", result.reference), ("model", result.for_all)]:
-        if message is not None:
-            message.save(folder / f"{name}.slot", dtype)
-
-
 def wait_for_nodes(grid, n_clients, timeout):
     """Ids of the connected nodes, once there are enough of them."""
+    if n_clients is None:
+        raise ValueError(
+            "how many clients to wait for was not said: pass n_clients to "
+            "make_server_app, or set n-clients in the configuration of the run."
+        )
     deadline = time.monotonic() + timeout
     while len(nodes := set(grid.get_node_ids())) < n_clients:
         if time.monotonic() > deadline:
@@ -167,13 +159,9 @@ def make_sender(grid, timeout, flower):
     def send(step, contents):
         sent = {}
         for node, content in contents.items():
-            record = flower.ConfigRecord(content)
-            message = flower.Message(
-                flower.RecordDict({RECORD: record}),
-                node,
-                f"query.{step}",
-                ttl=timeout + SLACK,
-            )
+            record = flower.RecordDict({RECORD: flower.ConfigRecord(content)})
+            ttl = timeout + SLACK
+            message = flower.Message(record, node, f"query.{step}", ttl=ttl)
             ids = list(grid.push_messages([message]))
             if any(ids):  # not for a node that is no longer there
                 sent[ids[0]] = node

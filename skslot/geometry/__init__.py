@@ -4,8 +4,12 @@ Pure functions of arrays: no estimator, no client, no label.
 """
 
 from ._barycenter import BarycenterResult, bures_barycenter
-from ._distance import bures_distance, gaussian_wasserstein
-from ._transport import displacement_map, transport_matrix
+from ._gaussians import (
+    bures_distance,
+    displacement_map,
+    gaussian_wasserstein,
+    transport_matrix,
+)
 
 __all__ = [
     "BarycenterResult",

@@ -1,6 +1,6 @@
 """The Bures-Wasserstein barycenter of covariance matrices."""
 
-import warnings
+from collections import deque
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,7 +8,7 @@ from scipy.linalg import LinAlgError
 from scipy.linalg.blas import dsyrk
 from sklearn.exceptions import ConvergenceWarning
 
-from ._linalg import (
+from .._linalg import (
     check_covariance,
     check_eigenvalues,
     cholesky,
@@ -19,8 +19,10 @@ from ._linalg import (
     solve_left_transposed,
     solve_right,
 )
+from .._warnings import warn_user
 
 SOLVERS = ("anderson", "fixed_point", "paper")
+ANDERSON_DEPTH = 5  # steps that are combined
 
 
 @dataclass(frozen=True)
@@ -51,16 +53,15 @@ class BarycenterResult:
     residual: float
     converged: bool
 
-    def _warn_unless_converged(self, tol, stacklevel=3):
+    def _warn_unless_converged(self, tol):
         """Emit scikit-learn's ConvergenceWarning when the tolerance was missed."""
         if not self.converged:
-            warnings.warn(
+            warn_user(
                 f"the Bures-Wasserstein barycenter has residual {self.residual:.1e} "
                 f"after {self.n_iter} passes, tol={tol:.1e} was asked for. Raise "
                 "max_iter or tol, or shrink the covariances more; of the solvers, "
                 "'anderson' is the fastest.",
                 ConvergenceWarning,
-                stacklevel=stacklevel,
             )
 
 
@@ -133,20 +134,27 @@ def bures_barycenter(
     >>> result.n_iter
     2
     """
-    barycenter, result = solve_barycenter(covariances, weights, tol, max_iter, solver)
+    if iter(covariances) is covariances:
+        covariances = list(covariances)
+    barycenter, result = solve_barycenter(
+        lambda: covariances, weights, tol, max_iter, solver
+    )
     result._warn_unless_converged(tol)
     return barycenter, result
 
 
-def solve_barycenter(covariances, weights, tol, max_iter, solver):
-    """Compute :func:`bures_barycenter` without warning."""
+def solve_barycenter(covariances, weights, tol, max_iter, solver, mean=None):
+    """Compute :func:`bures_barycenter` without warning.
+
+    ``covariances()`` gives them, anew on each call. Whoever has read them before hands
+    over their weighted ``mean`` and saves a pass; the weights then must add up to one.
+    """
     if solver not in SOLVERS:
         raise ValueError(f"solver must be one of {SOLVERS}, got {solver!r}.")
     if max_iter < 1:
         raise ValueError(f"max_iter must be at least 1, got {max_iter!r}.")
-    if iter(covariances) is covariances:
-        covariances = list(covariances)
-    mean, weights = _weighted_mean(covariances, weights)
+    if mean is None:
+        mean, weights = _weighted_mean(covariances, weights)
     n_features = len(mean)
     scale = np.trace(mean) / n_features
     factor = _factor_of_mean(mean, scale, covariances)
@@ -182,7 +190,7 @@ def _weighted_mean(covariances, weights):
         if not weights.sum() > 0:
             raise ValueError("weights must not all be zero.")
     mean, count = None, 0
-    for count, covariance in enumerate(covariances, start=1):
+    for count, covariance in enumerate(covariances(), start=1):
         if weights is not None and count > len(weights):
             break
         covariance = check_covariance(
@@ -210,7 +218,7 @@ def _factor_of_mean(mean, scale, covariances):
             raise LinAlgError
         return cholesky(mean / scale)
     except LinAlgError:
-        for index, covariance in enumerate(covariances):
+        for index, covariance in enumerate(covariances()):
             eigenvalues, _ = eigh(np.asarray(covariance, dtype=np.float64))
             check_eigenvalues(eigenvalues, f"covariances[{index}]")
         raise ValueError(
@@ -224,7 +232,7 @@ def _mean_map(covariances, root_weights, factor):
     """Weighted mean of the maps from ``factor @ factor.T`` to each covariance."""
     mean_root = np.zeros_like(factor, order="F")
     for index, (covariance, weight) in enumerate(
-        zip(covariances, root_weights, strict=True)
+        zip(covariances(), root_weights, strict=True)
     ):
         if weight == 0:
             continue
@@ -263,28 +271,23 @@ class _AndersonMixer:
     with small variance count as much as those with large variance.
     """
 
-    def __init__(self, depth=5):
-        self.depth = depth
+    def __init__(self):
         self.forget()
 
     def forget(self):
         self.last = None
-        self.image_steps = []
-        self.residual_steps = []
+        self.image_steps = deque(maxlen=ANDERSON_DEPTH)
+        self.residual_steps = deque(maxlen=ANDERSON_DEPTH)
 
     def extrapolate(self, image, residual):
-        if self.last is not None:
-            last_image, last_residual = self.last
-            self.image_steps = [*self.image_steps, image - last_image][-self.depth :]
-            step = (residual - last_residual).ravel(order="K")
-            self.residual_steps = [*self.residual_steps, step][-self.depth :]
-        self.last = image, residual
-        if not self.residual_steps:
-            return image
         mixed = image.copy()
-        coefficients = self._least_squares(residual.ravel(order="K"))
-        for coefficient, image_step in zip(coefficients, self.image_steps, strict=True):
-            mixed -= coefficient * image_step
+        if self.last is not None:
+            self.image_steps.append(image - self.last[0])
+            self.residual_steps.append((residual - self.last[1]).ravel(order="K"))
+            coefficients = self._least_squares(residual.ravel(order="K"))
+            for coefficient, step in zip(coefficients, self.image_steps, strict=True):
+                mixed -= coefficient * step
+        self.last = image, residual
         return mixed
 
     def _least_squares(self, residual):

@@ -1,16 +1,16 @@
 """Pictures and reports: what alignment does to the features of each client."""
 
 from ._alignment import AlignmentDisplay
-from ._distances import ClientDistanceDisplay
-from ._label_shift import LabelShiftDisplay
-from ._report import AlignmentReport, alignment_report
+from ._alignment_report import alignment_report
+from ._heat_maps import ClientDistanceDisplay, LabelShiftDisplay
 from ._tau_path import TauPathDisplay
+from ._variance_components import VarianceComponentsDisplay
 
 __all__ = [
     "AlignmentDisplay",
-    "AlignmentReport",
     "ClientDistanceDisplay",
     "LabelShiftDisplay",
     "TauPathDisplay",
+    "VarianceComponentsDisplay",
     "alignment_report",
 ]

@@ -1,15 +1,13 @@
 """Features before and after alignment, in two dimensions."""
 
-from copy import copy
-
 import numpy as np
 from sklearn.decomposition import PCA
 from sklearn.utils import check_consistent_length, column_or_1d
-from sklearn.utils.validation import check_is_fitted
 
 from .._clients import clients_array
+from ..alignment import MixedEffectsAligner
+from ._alignment_report import fitted_parts, with_own_offsets
 from ._drawing import CLASS_COLOURS, CLIENT_COLOURS, OTHERS, axes_for, place_legend
-from ._gaussians import check_aligner
 
 COLOURS = {"client": CLIENT_COLOURS, "class": CLASS_COLOURS}
 
@@ -36,6 +34,8 @@ class AlignmentDisplay:
         Labels.
     explained_variance_ratio : ndarray of shape (2,)
         Share of each direction in the variance before alignment.
+    titles : list of str, default=None
+        Title of each column; by default its strength.
 
     Attributes
     ----------
@@ -62,12 +62,15 @@ class AlignmentDisplay:
     [0.0, 0.4, 1.0]
     """
 
-    def __init__(self, projections, taus, client_ids, y, explained_variance_ratio):
+    def __init__(
+        self, projections, taus, client_ids, y, explained_variance_ratio, titles=None
+    ):
         self.projections = projections
         self.taus = taus
         self.client_ids = client_ids
         self.y = y
         self.explained_variance_ratio = explained_variance_ratio
+        self.titles = titles
 
     @classmethod
     def from_estimator(
@@ -85,8 +88,9 @@ class AlignmentDisplay:
 
         Parameters
         ----------
-        estimator : FederatedOTAligner
-            A fitted aligner. It is not fitted again: its maps serve all strengths.
+        estimator : FederatedOTAligner, MixedEffectsAligner or classifier
+            A fitted aligner, or a fitted classifier that has one inside. It is not
+            fitted again: its maps serve all strengths.
         X : array-like of shape (n_samples, n_features)
             Features.
         y : array-like of shape (n_samples,), default=None
@@ -94,7 +98,9 @@ class AlignmentDisplay:
         client_ids : array-like of shape (n_samples,), default=None
             Client of each row, unless they are a column of X.
         taus : array-like of float, default=None
-            Strengths to show; by default 0, that of the aligner, and 1.
+            Strengths to show; by default 0, that of the aligner, and 1. For mixed
+            effects, whose strengths are those of the fit, this is how much of the way
+            rows are moved, by default 0 and 1: before and after.
         color_by : {"client", "class"} or list of these, default=None
             What colours mean, one row of panels each; by default both, if there are
             labels.
@@ -106,8 +112,7 @@ class AlignmentDisplay:
         display : AlignmentDisplay
             The projections, drawn.
         """
-        check_aligner(estimator)
-        check_is_fitted(estimator)
+        estimator, aligner = fitted_parts(estimator)
         rows, groups = estimator._read_rows(X, client_ids, reset=False)
         if y is not None:
             y = column_or_1d(y)
@@ -117,26 +122,28 @@ class AlignmentDisplay:
                 "two principal components need at least two rows and two features; X "
                 f"has {rows.shape[0]} rows and {rows.shape[1]} features."
             )
-        taus = [0.0, estimator.tau_, 1.0] if taus is None else taus
+        is_mixed = isinstance(aligner, MixedEffectsAligner)
+        if taus is None:
+            taus = [0.0, 1.0] if is_mixed else [0.0, aligner.tau_, 1.0]
         taus = sorted({float(tau) for tau in taus})
         pca = PCA(n_components=2, random_state=0).fit(rows)
-        projections = [
-            pca.transform(_at(estimator, tau).move(rows, groups)) for tau in taus
-        ]
+        maps = aligner._maps_for(rows, groups)
+        maps = with_own_offsets(estimator, groups.clients, maps)
         ids = np.empty(len(rows), dtype=object)
-        for client, positions in zip(groups.clients, groups.rows, strict=True):
+        for client, positions in groups.items():
             ids[positions] = client
         display = cls(
-            np.array(projections),
+            np.array([pca.transform(_moved(rows, groups, maps, t)) for t in taus]),
             taus,
             clients_array(ids.tolist()),
             y,
             pca.explained_variance_ratio_,
+            [_part_of_the_way(tau) for tau in taus] if is_mixed else None,
         )
         return display.plot(color_by=color_by, ax=ax)
 
     def plot(self, *, color_by=None, ax=None):
-        """Draw.
+        """Draw the projections.
 
         Parameters
         ----------
@@ -154,13 +161,17 @@ class AlignmentDisplay:
         names = self._colourings(color_by)
         figure, axes = axes_for(ax, (len(names), len(self.taus)), (2.6, 2.6))
         for name, line in zip(names, axes, strict=True):
-            groups = _grouped(self.client_ids if name == "client" else self.y, name)
+            labels = self.client_ids if name == "client" else self.y
+            colours, legend = _coloured(labels, COLOURS[name])
             for axis, points in zip(line, self.projections, strict=True):
-                _scatter(axis, points, groups)
+                _scatter(axis, points, colours, legend)
                 self._frame(axis)
             place_legend(line[-1], name)
-        for axis, tau in zip(axes[0], self.taus, strict=True):
-            axis.set_title(f"tau = {tau:.2g}" + " (before)" * (tau == 0))
+        titles = self.titles or [
+            f"tau = {tau:.2g}" + " (before)" * (tau == 0) for tau in self.taus
+        ]
+        for axis, title in zip(axes[0], titles, strict=True):
+            axis.set_title(title)
         shares = [f"{share:.0%}" for share in self.explained_variance_ratio]
         axes[-1, 0].set_xlabel(f"component 1 ({shares[0]})")
         for axis in axes[:, 0]:
@@ -182,62 +193,51 @@ class AlignmentDisplay:
         return names
 
     def _frame(self, axis):
-        """The same limits everywhere, without ticks: only distances have a meaning."""
+        """Set the same limits everywhere, without ticks: only distances count."""
         low = self.projections.min(axis=(0, 1))
         high = self.projections.max(axis=(0, 1))
         margin = 0.04 * (high - low) + 1e-12
-        axis.set(
-            xlim=(low[0] - margin[0], high[0] + margin[0]),
-            ylim=(low[1] - margin[1], high[1] + margin[1]),
-            xticks=[],
-            yticks=[],
-        )
+        xlim, ylim = np.transpose([low - margin, high + margin])
+        axis.set(xlim=xlim, ylim=ylim, xticks=[], yticks=[])
         axis.spines[:].set_color("#c0c0c0")
 
 
-def _at(aligner, tau):
-    """Maps of a fitted aligner with another strength."""
-    return copy(aligner).set_params(tau=tau)._client_maps()
+def _part_of_the_way(share):
+    return {0.0: "before", 1.0: "after"}.get(share, f"{share:.0%} of the way")
 
 
-def _grouped(labels, name):
-    """(label, positions, colour), the largest groups in colour, all others in grey."""
-    colours = COLOURS[name]
-    values, codes, counts = np.unique(
-        np.asarray([str(label) for label in labels])
-        if labels.dtype == object
-        else labels,
-        return_inverse=True,
-        return_counts=True,
-    )
+def _coloured(labels, colours):
+    """Colour of each row and each label, the largest in colour, others in grey."""
+    if labels.dtype == object:
+        labels = np.array([str(label) for label in labels])
+    values, codes, counts = np.unique(labels, return_inverse=True, return_counts=True)
     shown = np.sort(np.argsort(-counts, kind="stable")[: len(colours)])
-    groups = [
-        (str(values[code]), np.flatnonzero(codes == code), colour)
-        for code, colour in zip(shown, colours, strict=False)
-    ]
-    others = np.flatnonzero(~np.isin(codes, shown))
-    if len(others):
-        label = f"{len(values) - len(shown)} others"
-        groups.insert(0, (label, others, OTHERS))
-    return groups
+    palette = np.full(len(values), OTHERS)
+    palette[shown] = colours[: len(shown)]
+    legend = {str(values[code]): palette[code] for code in shown}
+    if len(values) > len(shown):
+        legend = {f"{len(values) - len(shown)} others": OTHERS, **legend}
+    return palette[codes], legend
 
 
-def _scatter(axis, points, groups):
-    """Points in an order of their own, so that no group covers another."""
-    n_points = sum(len(positions) for _, positions, _ in groups)
-    size = float(np.clip(6000 / n_points, 1.5, 14))
-    positions = np.concatenate([positions for _, positions, _ in groups])
-    colours = np.repeat(
-        [colour for *_, colour in groups], [len(p) for _, p, _ in groups]
-    )
-    order = np.random.default_rng(0).permutation(n_points)
+def _moved(X, groups, maps, tau):
+    """Rows moved by the maps of their clients, with another strength."""
+    moved = np.empty_like(X)
+    for client_map, rows in zip(maps, groups.rows, strict=True):
+        moved[rows] = client_map.at(tau).transform(X[rows])
+    return moved
+
+
+def _scatter(axis, points, colours, legend):
+    """Draw points in random order, so that no group covers another."""
+    order = np.random.default_rng(0).permutation(len(points))
     axis.scatter(
-        *points[positions[order]].T,
+        *points[order].T,
         c=colours[order].tolist(),
-        s=size,
+        s=float(np.clip(6000 / len(points), 1.5, 14)),
         linewidths=0,
         alpha=0.7,
         rasterized=True,
     )
-    for label, _, colour in groups:
+    for label, colour in legend.items():
         axis.scatter([], [], c=colour, s=50, linewidths=0, label=label)

@@ -1,25 +1,29 @@
 """Scores over the strength of the alignment."""
 
+from itertools import cycle
+
 import numpy as np
 from sklearn import config_context
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import clone
 from sklearn.model_selection import check_cv, cross_validate
 from sklearn.utils.validation import check_is_fitted
 
 from .._clients import ClientGroups, clients_array, split_client_column
-from ..alignment import FederatedOTAligner
-from ..metrics import client_scores
+from ..alignment import FederatedOTAligner, MixedEffectsAligner
+from ..classifiers import MixedEffectsClassifier
+from ..metrics._client_scores import ClientScorer, score_clients
 from ..model_selection._search import aligner_path, client_column_of, folds_of
-from ._drawing import CLIENT_COLOURS, OTHERS, axes_for, place_legend
+from ._drawing import CLIENT_COLOURS, OTHERS, Display, axes_for, place_legend
 
-TAUS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+OTHER_STYLES = "--", "-.", (0, (1, 3))
 
 
-class TauPathDisplay:
+class TauPathDisplay(Display):
     """Score of each client, their mean and the worst, over ``tau``.
 
     Use :meth:`from_estimator`, or :meth:`from_search` after a search. The default
-    ``tau`` of the aligner and the one that was chosen are marked.
+    ``tau`` of the aligner and the one that was chosen are marked. Estimators without a
+    ``tau`` may be compared, as horizontal lines.
 
     Read more in the :doc:`User Guide </user_guide/inspection>`.
 
@@ -35,6 +39,10 @@ class TauPathDisplay:
         The strength that was chosen, if one was.
     metric : str, default="score"
         Name of the score.
+    default_tau : float or None, default=0.4
+        The strength by default, if it is a number.
+    other_scores : dict of ndarray of shape (n_clients,), default=None
+        Score of each client with other estimators, by name.
 
     Attributes
     ----------
@@ -55,7 +63,7 @@ class TauPathDisplay:
     --------
     >>> from skslot import FedCGSClassifier, FederatedOTAligner
     >>> from skslot.datasets import load_digit_scanners
-    >>> from skslot.experiments import paper_split
+    >>> from skslot.model_selection import paper_split
     >>> from skslot.inspection import TauPathDisplay
     >>> data = load_digit_scanners()
     >>> display = TauPathDisplay.from_estimator(
@@ -70,12 +78,23 @@ class TauPathDisplay:
     True
     """
 
-    def __init__(self, taus, scores, clients, chosen_tau, metric="score"):
+    def __init__(
+        self,
+        taus,
+        scores,
+        clients,
+        chosen_tau,
+        metric="score",
+        default_tau=0.4,
+        other_scores=None,
+    ):
         self.taus = taus
         self.scores = scores
         self.clients = clients
         self.chosen_tau = chosen_tau
         self.metric = metric
+        self.default_tau = default_tau
+        self.other_scores = other_scores
 
     @property
     def mean(self):
@@ -95,9 +114,10 @@ class TauPathDisplay:
         y,
         *,
         client_ids=None,
-        taus=TAUS,
+        taus=(0.0, 0.2, 0.4, 0.6, 0.8, 1.0),
         cv=None,
         metric="accuracy",
+        others=None,
         n_jobs=None,
         ax=None,
     ):
@@ -106,8 +126,10 @@ class TauPathDisplay:
         Parameters
         ----------
         estimator : estimator object
-            A Pipeline with a :class:`~skslot.FederatedOTAligner`, or a classifier with
-            an ``aligner``. Its own ``tau`` is marked as chosen if it is a number.
+            A Pipeline with an aligner, a classifier with an ``aligner``, or a
+            :class:`~skslot.MixedEffectsClassifier`. Its own ``tau`` is marked as chosen
+            if it is a number. With mixed effects, offsets are taken out at every
+            ``tau``, also at 0.
         X : array-like of shape (n_samples, n_features)
             Features.
         y : array-like of shape (n_samples,)
@@ -117,11 +139,13 @@ class TauPathDisplay:
         taus : array-like of float, default=(0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
             Strengths to try.
         cv : int, cross-validation generator or iterable, default=None
-            Which rows to fit and to score on, such as ``[(train, test)]``; None is
-            ``CellHoldoutKFold()``, a number that with so many folds. A client's score
-            is the mean over the folds that test on its rows.
+            Which rows to fit and to score on, such as ``[(train, test)]``. None means
+            ``CellHoldoutKFold()``, an int ``CellHoldoutKFold(n_splits)``. A client's
+            score is the mean over the folds that test on its rows.
         metric : str or callable, default="accuracy"
-            As in :func:`skslot.metrics.client_scores`.
+            As in :func:`skslot.metrics.make_client_scorer`.
+        others : dict of estimators, default=None
+            What to compare with, by name: each is scored on the same rows.
         n_jobs : int, default=None
             Folds in parallel.
         ax : matplotlib Axes, default=None
@@ -134,14 +158,13 @@ class TauPathDisplay:
         """
         column, ids = _ids(estimator, X, client_ids)
         clients = ClientGroups.from_ids(ids, len(y)).clients
-        name = _tau_parameter(estimator)
+        name, default = _tau_parameter(estimator)
         chosen = estimator.get_params()[name]
         taus = sorted({float(tau) for tau in taus})
         scorer = _EachClient(clients, metric, column)
         folds = check_cv(folds_of(cv, column))  # to be used more than once
-        scores = []
-        for tau in taus:
-            candidate = clone(estimator).set_params(**{name: tau})
+
+        def scores_of(candidate):
             with config_context(enable_metadata_routing=True):
                 results = cross_validate(
                     candidate,
@@ -153,18 +176,24 @@ class TauPathDisplay:
                     n_jobs=n_jobs,
                     error_score="raise",
                 )
-            scores.append(scorer.mean_over_folds(results))
+            return scorer.mean_over_folds(results)
+
+        candidates = [clone(estimator).set_params(**{name: tau}) for tau in taus]
         display = cls(
             taus,
-            np.array(scores),
+            np.array([scores_of(candidate) for candidate in candidates]),
             clients_array(clients),
             None if isinstance(chosen, str) else float(chosen),
             metric if isinstance(metric, str) else getattr(metric, "__name__", "score"),
+            None if isinstance(default, str) else float(default),
+            {key: np.array(scores_of(other)) for key, other in (others or {}).items()},
         )
         return display.plot(ax=ax)
 
     @classmethod
-    def from_search(cls, search, X, y, *, client_ids=None, metric="accuracy", ax=None):
+    def from_search(
+        cls, search, X, y, *, client_ids=None, metric="accuracy", others=None, ax=None
+    ):
         """Score the estimator of a search on its folds, for each ``tau`` of its grid.
 
         The search itself kept one score for all clients together. Other parameters are
@@ -181,7 +210,9 @@ class TauPathDisplay:
         client_ids : array-like of shape (n_samples,), default=None
             Client of each row, unless they are a column of X.
         metric : str or callable, default="accuracy"
-            As in :func:`skslot.metrics.client_scores`.
+            As in :func:`skslot.metrics.make_client_scorer`.
+        others : dict of estimators, default=None
+            What to compare with, by name: each is scored on the same folds.
         ax : matplotlib Axes, default=None
             Where to draw; a new figure by default.
 
@@ -191,35 +222,32 @@ class TauPathDisplay:
             The scores, drawn.
         """
         check_is_fitted(search)
-        if search.best_tau_ is None:
+        name, _ = _tau_parameter(search.estimator)
+        tried = [params.get(name) for params in search.cv_results_["params"]]
+        if all(tau is None for tau in tried):
             raise ValueError("the search has no tau in its grid.")
-        name = _tau_parameter(search.estimator)
+        chosen = search.best_tau_
+        if chosen is None:  # a tau of mixed effects, which the search does not report
+            chosen = search.best_params_.get(name)
+        if chosen is None:
+            raise ValueError(
+                f"the search chose {search.best_params_}, without a tau; draw the path "
+                "of its estimator by from_estimator, and what it chose by others=."
+            )
         estimator = clone(search.estimator).set_params(**search.best_params_)
-        tried = (params.get(name) for params in search.cv_results_["params"])
         return cls.from_estimator(
-            estimator.set_params(**{name: search.best_tau_}),
+            estimator.set_params(**{name: chosen}),
             X,
             y,
             client_ids=client_ids,
             taus=[tau for tau in tried if tau not in (None, "auto")],
             cv=search.cv,
             metric=metric,
+            others=others,
             ax=ax,
         )
 
     def plot(self, ax=None):
-        """Draw.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, default=None
-            Where to draw; a new figure by default.
-
-        Returns
-        -------
-        display : TauPathDisplay
-            This object.
-        """
         figure, ((ax,),) = axes_for(ax, (1, 1), (6.4, 3.8))
         few = len(self.clients) <= len(CLIENT_COLOURS)
         for index, client in enumerate(self.clients):
@@ -232,17 +260,22 @@ class TauPathDisplay:
             )
         ax.plot(self.taus, self.mean, "k-o", linewidth=2.5, markersize=5, label="mean")
         ax.plot(self.taus, self.worst, "k:", linewidth=2, label="worst")
+        others = (self.other_scores or {}).items()
+        for (name, scores), style in zip(others, cycle(OTHER_STYLES), strict=False):
+            label = f"mean, {name}"
+            ax.axhline(scores.mean(), color="k", ls=style, linewidth=1.5, label=label)
         self._mark(ax)
-        ax.set(xlabel="tau (strength of the alignment)", ylabel=self.metric)
+        ax.set(xlabel="tau (strength of the maps)", ylabel=self.metric)
         ax.spines[["top", "right"]].set_visible(False)
         place_legend(ax, "client" if few else f"{len(self.clients)} clients in grey")
         self.figure_, self.ax_ = figure, ax
         return self
 
     def _mark(self, ax):
-        """The default tau and the chosen one, named above the axes."""
-        default = FederatedOTAligner().tau
-        marks = {default: f"default {default:g}"}
+        """Mark the default tau and the chosen one, named above the axes."""
+        default, marks = self.default_tau, {}
+        if default is not None:
+            marks[default] = f"default {default:g}"
         if self.chosen_tau is not None:
             text = f"chosen {self.chosen_tau:.2g}"
             is_default = self.chosen_tau == default
@@ -262,32 +295,21 @@ class TauPathDisplay:
             )
 
 
-class _EachClient(BaseEstimator):
+class _EachClient(ClientScorer):
     """Scorer that gives the score of each client, NaN for those without a row."""
 
-    __metadata_request__score = {"client_ids": True}
-
     def __init__(self, clients, metric, client_column):
+        super().__init__(metric, client_column=client_column)
         self.clients = clients
-        self.metric = metric
-        self.client_column = client_column
-
-    def __call__(self, estimator, X, y, client_ids=None):
-        return self.score(estimator, X, y, client_ids=client_ids)
 
     def score(self, estimator, X, y, client_ids=None):
-        if self.client_column is None:
-            ids, predicted = client_ids, estimator.predict(X, client_ids=client_ids)
-        else:
-            ids = split_client_column(X, self.client_column)[1]
-            predicted = estimator.predict(X)
-        table = client_scores(y, predicted, ids, self.metric)
-        known = dict(zip(table.clients.tolist(), table.scores.tolist(), strict=True))
-        scores = (known.get(client, np.nan) for client in self.clients)
-        return {str(position): score for position, score in enumerate(scores)}
+        scorer, answers, y, groups = self._read(estimator, X, y, client_ids)
+        scores = score_clients(scorer, answers, y, groups)
+        known = dict(zip(groups.clients, scores, strict=True))
+        return {str(k): known.get(c, np.nan) for k, c in enumerate(self.clients)}
 
     def mean_over_folds(self, results):
-        """Mean score of each client over the folds that have rows of it."""
+        """Average the scores of each client over the folds that have rows of it."""
         folds = [results[f"test_{k}"] for k in range(len(self.clients))]
         for client, scores in zip(self.clients, folds, strict=True):
             if np.isnan(scores).all():
@@ -298,18 +320,21 @@ class _EachClient(BaseEstimator):
 
 
 def _tau_parameter(estimator):
-    """Name of the strength among the parameters of an estimator."""
-    path = aligner_path(estimator)
+    """Find the strength among the parameters of an estimator: its name and default."""
+    if isinstance(estimator, MixedEffectsClassifier):
+        return "tau", type(estimator)().tau
+    kinds = FederatedOTAligner, MixedEffectsAligner, MixedEffectsClassifier
+    path = aligner_path(estimator, kinds)
     if path is None:
         raise ValueError(
-            "estimator has no FederatedOTAligner among its parameters, so there is no "
-            "tau to vary; put one into the Pipeline."
+            "estimator has no FederatedOTAligner among its parameters, nor mixed "
+            "effects, so there is no tau to vary; put one into the Pipeline."
         )
-    return f"{path}__tau"
+    return f"{path}__tau", type(estimator.get_params()[path])().tau
 
 
 def _ids(estimator, X, client_ids):
-    """Column of X that holds the ids, or None, and the ids."""
+    """Return the column of X that holds the ids, or None, and the ids."""
     if client_ids is not None:
         return None, client_ids
     column = client_column_of(estimator)

@@ -1,9 +1,9 @@
 """Splitting and searching the way federated data asks for."""
 
-from ._label_shift import (
-    ClassTable,
+from ._partitions import (
     class_table,
     dirichlet_label_shift,
+    paper_split,
     split_clients,
 )
 from ._search import FederatedGridSearchCV
@@ -11,11 +11,11 @@ from ._splitters import CellHoldoutKFold, LeaveOneClientOut, StratifiedClientKFo
 
 __all__ = [
     "CellHoldoutKFold",
-    "ClassTable",
     "FederatedGridSearchCV",
     "LeaveOneClientOut",
     "StratifiedClientKFold",
     "class_table",
     "dirichlet_label_shift",
+    "paper_split",
     "split_clients",
 ]

@@ -1,30 +1,33 @@
 """GridSearchCV with the defaults that federated data asks for."""
 
-from contextlib import contextmanager
 from functools import partial
+from inspect import signature
 from numbers import Integral, Real
 
 import numpy as np
 from sklearn import get_config
 from sklearn.base import clone
-from sklearn.model_selection import GridSearchCV
-from sklearn.utils._param_validation import Interval
+from sklearn.model_selection import GridSearchCV, ParameterGrid
+from sklearn.pipeline import Pipeline
 from sklearn.utils.metadata_routing import get_routing_for_object
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from ..alignment import FederatedOTAligner
-from ..metrics import ClientScorer
+from .._clients import split_client_column
+from .._sklearn_compat import Interval, _num_samples
+from .._text import text_table
+from ..alignment import FederatedOTAligner, MixedEffectsAligner, automatic_tau
+from ..metrics import make_client_scorer
 from ._splitters import CellHoldoutKFold
+
+GRID_SEARCH_PARAMS = tuple(signature(GridSearchCV).parameters)
 
 
 def _best_estimator_has(method):
-    def check(self):
-        if hasattr(self, "best_estimator_"):
-            return hasattr(self.best_estimator_, method)
-        return hasattr(self.estimator, method)
+    def has(self):
+        return hasattr(getattr(self, "best_estimator_", self.estimator), method)
 
-    return check
+    return has
 
 
 class FederatedGridSearchCV(GridSearchCV):
@@ -33,7 +36,9 @@ class FederatedGridSearchCV(GridSearchCV):
     A thin subclass of :class:`~sklearn.model_selection.GridSearchCV` with other
     defaults: folds that also hold out whole (client, class) cells, a score that counts
     every such cell the same, errors that are raised, and a choice that prefers a
-    ``tau`` close to the automatic one. Everything in it also works by hand.
+    ``tau`` close to the automatic one. Everything in it also works by hand. Its
+    ``fit``, ``predict``, ``predict_proba`` and ``decision_function`` take
+    ``client_ids``, unless they are a column of X.
 
     Read more in the :doc:`User Guide </user_guide/choosing_tau>`.
 
@@ -41,17 +46,18 @@ class FederatedGridSearchCV(GridSearchCV):
     ----------
     estimator : estimator object
         A Pipeline with a :class:`~skslot.FederatedOTAligner`, or a classifier with an
-        ``aligner``.
+        ``aligner``. Others can be searched as well, without a preference for a ``tau``.
     param_grid : dict or list of dict
         Parameters to search, such as ``{"aligner__tau": [0, 0.2, 0.4]}``.
     scoring : str, callable, list, tuple or dict, default=None
-        None is ``ClientScorer(average="cell")``.
+        None is ``make_client_scorer(average="cell")``.
     cv : int, cross-validation generator or iterable, default=None
-        None is ``CellHoldoutKFold()``, a number that with so many folds.
+        None means ``CellHoldoutKFold()``, an int ``CellHoldoutKFold(n_splits)``.
     tau_prior : float, default=0.3
         How strongly a ``tau`` close to the automatic one is preferred: the choice is
         the largest mean score minus ``tau_prior * (tau - tau_auto) ** 2``. 0 takes the
-        largest mean score.
+        largest mean score. This is about the ``tau`` of optimal transport; that of
+        mixed effects means something else, and is chosen by score alone.
     refit : bool, str or callable, default=True
         As in GridSearchCV; with several scores, the name of the one to choose by. A
         callable replaces the choice described above.
@@ -73,9 +79,11 @@ class FederatedGridSearchCV(GridSearchCV):
     Attributes
     ----------
     tau_auto_ : float or None
-        The automatic ``tau`` for all rows; None when the grid has no ``tau``.
+        The automatic ``tau`` for all rows; None when the grid has no ``tau`` of a
+        :class:`~skslot.FederatedOTAligner`.
     best_tau_ : float or None
-        The ``tau`` that was chosen; the automatic one if that was "auto".
+        The ``tau`` that was chosen; the automatic one if that was "auto". None when the
+        grid has no such ``tau``, or the best candidate has another aligner.
     cv_results_ : dict of numpy (masked) ndarrays
         As in GridSearchCV.
     best_estimator_ : estimator
@@ -155,108 +163,46 @@ class FederatedGridSearchCV(GridSearchCV):
         self.client_column = client_column
 
     def fit(self, X, y=None, **params):
-        """Search, then fit the best candidate on all rows.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Features.
-        y : array-like of shape (n_samples,)
-            Labels.
-        **params : dict
-            ``client_ids`` and whatever else is routed.
-
-        Returns
-        -------
-        self : FederatedGridSearchCV
-            The fitted search.
-        """
         if "client_ids" in params and not get_config()["enable_metadata_routing"]:
             raise ValueError(
                 "client_ids only reach the folds and the scorer by metadata routing; "
                 "switch it on with sklearn.set_config(enable_metadata_routing=True)."
             )
+        self._validate_params()
         self.tau_auto_ = self._automatic_tau(X, y, params)
-        with self._defaults_in_place():
-            super().fit(X, y, **params)
+        search = self._with_defaults().fit(X, y, **params)
+        vars(self).update({k: v for k, v in vars(search).items() if k[-1] == "_"})
         self.best_tau_ = None
         if hasattr(self, "best_index_"):  # not with several scores and refit=False
-            if self._metric_to_choose_by() is not None:
-                self.best_score_ = self._mean_scores()[self.best_index_]
+            metric = self._metric_to_choose_by()
+            if metric is not None:
+                means = self.cv_results_[f"mean_test_{metric}"]
+                self.best_score_ = means[self.best_index_]
             if self.tau_auto_ is not None:
-                self.best_tau_ = float(self._taus(self.cv_results_)[self.best_index_])
+                best = float(self._taus(self.cv_results_)[self.best_index_])
+                self.best_tau_ = None if np.isnan(best) else best
         return self
 
     @available_if(_best_estimator_has("predict"))
     def predict(self, X, **params):
-        """Predict with the best estimator.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Features.
-        **params : dict
-            ``client_ids``, unless they are a column of X.
-
-        Returns
-        -------
-        labels : ndarray of shape (n_samples,)
-            Predicted labels.
-        """
         check_is_fitted(self)
         return self.best_estimator_.predict(X, **params)
 
     @available_if(_best_estimator_has("predict_proba"))
     def predict_proba(self, X, **params):
-        """Probabilities from the best estimator.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Features.
-        **params : dict
-            ``client_ids``, unless they are a column of X.
-
-        Returns
-        -------
-        probabilities : ndarray of shape (n_samples, n_classes)
-            One column per entry of ``classes_``.
-        """
         check_is_fitted(self)
         return self.best_estimator_.predict_proba(X, **params)
 
     @available_if(_best_estimator_has("decision_function"))
     def decision_function(self, X, **params):
-        """Scores from the best estimator.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Features.
-        **params : dict
-            ``client_ids``, unless they are a column of X.
-
-        Returns
-        -------
-        scores : ndarray of shape (n_samples, n_classes) or (n_samples,)
-            Decision function.
-        """
         check_is_fitted(self)
         return self.best_estimator_.decision_function(X, **params)
 
     def get_metadata_routing(self):
-        """Metadata routing of this object.
-
-        Returns
-        -------
-        routing : MetadataRouter
-            What is routed where, with the default scorer and folds.
-        """
-        with self._defaults_in_place():
-            return super().get_metadata_routing()
+        return self._with_defaults().get_metadata_routing()
 
     def summary(self):
-        """Table of the results.
+        """Return the results as a table.
 
         Returns
         -------
@@ -264,43 +210,36 @@ class FederatedGridSearchCV(GridSearchCV):
             Mean score of each candidate, the automatic tau, and what was chosen.
         """
         check_is_fitted(self)
-        means = self._mean_scores()
-        stds = self.cv_results_[f"std_test_{self._metric_shown()}"]
+        metric, chosen_by = "score", self._metric_to_choose_by()
+        if self.multimetric_:
+            is_name = isinstance(self.refit, str)
+            metric = self.refit if is_name else next(iter(self.scorer_))
+        means, stds = (self.cv_results_[f"{k}_test_{metric}"] for k in ("mean", "std"))
         best = getattr(self, "best_index_", None)
-        lines = [f"{'':2}{'mean score':>10}{'+/-':>7}  parameters"]
+        rows = [["", "mean score", "+/-", "parameters"]]
         for index, params in enumerate(self.cv_results_["params"]):
-            mark = ">" if index == best else " "
+            mark = ">" if index == best else ""
             text = ", ".join(f"{name}={value!r}" for name, value in params.items())
-            lines.append(f"{mark:2}{means[index]:>10.3f}{stds[index]:>7.3f}  {text}")
-        if self.best_tau_ is not None:
-            taus = (
-                f"automatic tau {self.tau_auto_:.2f}, chosen tau {self.best_tau_:.2f}"
-            )
-            rule = f"mean score - {self.tau_prior:g} * (tau - automatic)^2 is largest"
-            is_ours = self._metric_to_choose_by() is not None
-            lines.append(f"{taus}: {rule}" if is_ours else taus)
-        return "\n".join(lines)
+            rows.append([mark, f"{means[index]:.3f}", f"{stds[index]:.3f}", text])
+        table = text_table(rows, "lrrl")
+        if self.best_tau_ is None:
+            return table
+        taus = f"automatic tau {self.tau_auto_:.2f}, chosen tau {self.best_tau_:.2f}"
+        rule = f": mean score - {self.tau_prior:g} * (tau - automatic)^2 is largest"
+        return f"{table}\n{taus}{rule if chosen_by is not None else ''}"
 
-    @contextmanager
-    def _defaults_in_place(self):
-        """Stand the defaults in for None while GridSearchCV looks at the parameters."""
-        given = self.scoring, self.cv, self.refit
-        metric, column = self._metric_to_choose_by(), self._id_column()
+    def _with_defaults(self):
+        """The GridSearchCV that runs, with our defaults in the place of None."""
+        metric, column = self._metric_to_choose_by(), self.client_column
+        if column is None:
+            column = client_column_of(self.estimator)
+        params = {name: getattr(self, name) for name in GRID_SEARCH_PARAMS}
+        params["cv"] = folds_of(self.cv, column)
         if self.scoring is None:
-            self.scoring = ClientScorer(average="cell", client_column=column)
-        self.cv = folds_of(self.cv, column)
+            params["scoring"] = make_client_scorer(average="cell", client_column=column)
         if metric is not None:
-            self.refit = partial(self._choose, metric)
-        try:
-            yield
-        finally:
-            self.scoring, self.cv, self.refit = given
-
-    def _id_column(self):
-        """Column of X with the ids: as given, or as the estimator has it."""
-        if self.client_column is not None:
-            return self.client_column
-        return client_column_of(self.estimator)
+            params["refit"] = partial(self._choose, metric)
+        return GridSearchCV(**params)
 
     def _metric_to_choose_by(self):
         """Name of the score in the results, or None if the choice is not ours."""
@@ -310,57 +249,66 @@ class FederatedGridSearchCV(GridSearchCV):
         is_name = isinstance(self.refit, str) and self.refit in self.scoring
         return self.refit if is_name else None
 
-    def _metric_shown(self):
-        if not self.multimetric_:
-            return "score"
-        return self.refit if isinstance(self.refit, str) else next(iter(self.scorer_))
-
-    def _mean_scores(self):
-        return self.cv_results_[f"mean_test_{self._metric_shown()}"]
-
     def _choose(self, metric, results):
         """Position of the candidate with the best score close to the automatic tau."""
         scores = results[f"mean_test_{metric}"]
         if self.tau_auto_ is not None:
-            apart = self._taus(results) - self.tau_auto_
+            apart = np.nan_to_num(self._taus(results) - self.tau_auto_)
             scores = scores - self.tau_prior * np.square(apart)
         return int(np.nanargmax(scores))
 
     def _taus(self, results):
-        """Strength that each candidate aligns with; 0 if it has no aligner."""
+        """Strength of each candidate: 0 without aligner, NaN with mixed effects."""
         path = aligner_path(self.estimator)
         own = self.estimator.get_params()[path]
         taus = []
         for params in results["params"]:
-            tau = getattr(params.get(path, own), "tau", 0.0)
-            tau = params.get(f"{path}__tau", tau)
+            aligner = params.get(path, own)
+            tau = params.get(f"{path}__tau", getattr(aligner, "tau", 0.0))
+            if isinstance(aligner, MixedEffectsAligner):
+                tau = np.nan
             taus.append(self.tau_auto_ if tau == "auto" else tau)
         return np.array(taus, dtype=float)
 
     def _automatic_tau(self, X, y, params):
         """What tau="auto" is for all rows, if tau is searched at all."""
         path = aligner_path(self.estimator)
-        name = f"{path}__tau"
-        grids = (
-            [self.param_grid] if isinstance(self.param_grid, dict) else self.param_grid
-        )
-        if not any(name in grid for grid in grids):
+        candidates = ParameterGrid(self.param_grid)
+        if not any(f"{path}__tau" in candidate for candidate in candidates):
             return None
-        estimator = clone(self.estimator).set_params(**{name: "auto"})
-        taken = get_routing_for_object(estimator).consumes("fit", params)
-        estimator.fit(X, y, **{key: params[key] for key in taken})
-        aligner = estimator.get_params()[path]
-        if aligner.__sklearn_is_fitted__():
-            return aligner.tau_
-        # inside a classifier the aligner is only a setting: its server step was run
-        owner = path.rpartition("__")[0]
-        return (estimator.get_params()[owner] if owner else estimator).reference_.tau
+        rows, reader = rows_at(path, clone(self.estimator), X, y, params)
+        ids = params.get("client_ids")
+        if reader.client_column is not None:
+            rows, ids, _ = split_client_column(rows, reader.client_column)
+        if ids is None:  # as in fit, all rows are of one client; folds may refuse that
+            ids = np.zeros(_num_samples(rows), dtype=int)
+        return automatic_tau(rows, y, ids)
 
 
-def aligner_path(estimator):
+def rows_at(path, estimator, X, y, params):
+    """Rows as they reach the part of an estimator at ``path``, and who reads their ids.
+
+    Steps of a Pipeline before that part are fitted; the part itself, and what comes
+    after it, is not.
+    """
+    name, _, rest = path.partition("__")
+    if isinstance(estimator, Pipeline):
+        names = [step for step, _ in estimator.steps]
+        before = estimator[: names.index(name)]
+        if len(before):
+            taken = get_routing_for_object(before).consumes("fit_transform", params)
+            X = before.fit_transform(X, y, **{key: params[key] for key in taken})
+    part = estimator.get_params()[name]
+    if rest:
+        return rows_at(rest, part, X, y, params)
+    # an aligner inside a classifier leaves ids to that
+    return X, estimator if hasattr(estimator, "client_column") else part
+
+
+def aligner_path(estimator, kinds=FederatedOTAligner):
     """Name of the aligner among the parameters of an estimator, None without one."""
     params = estimator.get_params().items()
-    return next((n for n, v in params if isinstance(v, FederatedOTAligner)), None)
+    return next((n for n, v in params if isinstance(v, kinds)), None)
 
 
 def client_column_of(estimator):

@@ -1,22 +1,22 @@
 """Cross-validators that know clients."""
 
-import warnings
 from numbers import Integral, Real
 
 import numpy as np
 from sklearn.base import BaseEstimator
+from sklearn.model_selection import LeaveOneGroupOut
 from sklearn.utils import check_random_state, column_or_1d
-from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import _num_samples
 
-from .._clients import ClientGroups, split_client_column
-from ._cells import assign_cells, stratified_folds
+from .._clients import number_clients, split_client_column
+from .._sklearn_compat import Interval, StrOptions, _num_samples
+from .._warnings import warn_user
 
 
 class _ClientSplitter(BaseEstimator):
     """Cross-validator that gets ids as client_ids, as groups or as a column of X.
 
-    A subclass has ``_test_folds(y, groups)``, a list of arrays of test rows.
+    A subclass has ``_test_folds(y, clients)``, a list of arrays of test rows, where
+    ``clients`` has the number of the client of each row.
     """
 
     __metadata_request__split = {"client_ids": True, "groups": True}
@@ -42,22 +42,33 @@ class _ClientSplitter(BaseEstimator):
         test : ndarray
             Positions of the test rows.
         """
-        everyone = np.arange(_num_samples(X))
-        for test in self._folds(X, y, groups, client_ids):
-            yield np.setdiff1d(everyone, test), np.sort(test)
-
-    def _folds(self, X, y, groups, client_ids):
         self._validate_params()
         n_samples = _num_samples(X)
         ids = self._ids(X, groups, client_ids)
         y = np.zeros(n_samples, dtype=int) if y is None else column_or_1d(y)
-        return self._test_folds(y, ClientGroups.from_ids(ids, n_samples))
+        _, clients = number_clients(ids, n_samples)
+        for test in self._test_folds(y, clients):
+            yield np.setdiff1d(np.arange(n_samples), test), np.sort(test)
+
+    def get_n_splits(self, X=None, y=None, groups=None, client_ids=None):
+        """Return the number of folds.
+
+        Parameters
+        ----------
+        X, y, groups, client_ids : array-like, default=None
+            As in ``split``; only LeaveOneClientOut reads them.
+
+        Returns
+        -------
+        n_splits : int
+            Number of folds.
+        """
+        return self.n_splits
 
     def _ids(self, X, groups, client_ids):
-        column = None
+        given = [ids for ids in (client_ids, groups) if ids is not None]
         if self.client_column is not None:
-            column = split_client_column(X, self.client_column)[1]
-        given = [ids for ids in (client_ids, groups, column) if ids is not None]
+            given.append(split_client_column(X, self.client_column)[1])
         if len(given) != 1:
             raise ValueError(
                 f"{type(self).__name__} needs the client of each row, by one route: "
@@ -116,24 +127,9 @@ class StratifiedClientKFold(_ClientSplitter):
         self.random_state = random_state
         self.client_column = client_column
 
-    def get_n_splits(self, X=None, y=None, groups=None, client_ids=None):
-        """Number of folds.
-
-        Parameters
-        ----------
-        X, y, groups, client_ids : object, default=None
-            Ignored.
-
-        Returns
-        -------
-        n_splits : int
-            Number of folds.
-        """
-        return self.n_splits
-
-    def _test_folds(self, y, groups):
+    def _test_folds(self, y, clients):
         rng = check_random_state(self.random_state) if self.shuffle else None
-        return stratified_folds(y, groups, self.n_splits, rng)
+        return _stratified_folds(y, clients, self.n_splits, rng)
 
 
 class LeaveOneClientOut(_ClientSplitter):
@@ -168,34 +164,16 @@ class LeaveOneClientOut(_ClientSplitter):
         self.client_column = client_column
 
     def get_n_splits(self, X=None, y=None, groups=None, client_ids=None):
-        """Number of clients.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features), default=None
-            Features, needed with ``client_column``.
-        y : object, default=None
-            Ignored.
-        groups : array-like of shape (n_samples,), default=None
-            Client of each row.
-        client_ids : array-like of shape (n_samples,), default=None
-            Client of each row.
-
-        Returns
-        -------
-        n_splits : int
-            Number of clients.
-        """
         ids = self._ids(X, groups, client_ids)
-        return len(ClientGroups.from_ids(ids, _num_samples(ids)).clients)
+        return len(number_clients(ids, _num_samples(ids))[0])
 
-    def _test_folds(self, y, groups):
-        if len(groups.clients) < 2:
+    def _test_folds(self, y, clients):
+        if not clients.any():
             raise ValueError("LeaveOneClientOut needs at least two clients.")
-        return [np.arange(len(y))[rows] for rows in groups.rows]
+        return [test for _, test in LeaveOneGroupOut().split(y, groups=clients)]
 
 
-class CellHoldoutKFold(_ClientSplitter):
+class CellHoldoutKFold(StratifiedClientKFold):
     """Cross-validation that also asks for classes a client has never seen.
 
     Under label shift, ordinary folds repeat the training data: a class is found where
@@ -252,13 +230,10 @@ class CellHoldoutKFold(_ClientSplitter):
     """
 
     _parameter_constraints: dict = {
-        "n_splits": [Interval(Integral, 2, None, closed="left")],
+        **StratifiedClientKFold._parameter_constraints,
         "unseen": [StrOptions({"auto"}), Interval(Real, 0, 1, closed="both")],
         "min_cell": [Interval(Integral, 1, None, closed="left")],
         "min_client": [Interval(Integral, 1, None, closed="left")],
-        "shuffle": ["boolean"],
-        "random_state": ["random_state"],
-        "client_column": [str, Integral, None],
     }
 
     def __init__(
@@ -272,48 +247,76 @@ class CellHoldoutKFold(_ClientSplitter):
         random_state=None,
         client_column=None,
     ):
-        self.n_splits = n_splits
+        super().__init__(
+            n_splits,
+            shuffle=shuffle,
+            random_state=random_state,
+            client_column=client_column,
+        )
         self.unseen = unseen
         self.min_cell = min_cell
         self.min_client = min_client
-        self.shuffle = shuffle
-        self.random_state = random_state
-        self.client_column = client_column
 
-    def get_n_splits(self, X=None, y=None, groups=None, client_ids=None):
-        """Number of folds.
-
-        Parameters
-        ----------
-        X, y, groups, client_ids : object, default=None
-            Ignored.
-
-        Returns
-        -------
-        n_splits : int
-            Number of folds.
-        """
-        return self.n_splits
-
-    def _test_folds(self, y, groups):
+    def _test_folds(self, y, clients):
         rng = check_random_state(self.random_state) if self.shuffle else None
-        classes, codes = np.unique(y, return_inverse=True)
-        rows = [np.arange(len(y))[group] for group in groups.rows]
-        cells = [[r[codes[r] == c] for c in range(len(classes))] for r in rows]
-        counts = np.array([[len(cell) for cell in row] for row in cells])
+        classes, labels = np.unique(y, return_inverse=True)
+        counts = np.zeros((clients.max() + 1, len(classes)), dtype=int)
+        np.add.at(counts, (clients, labels), 1)
         share = np.mean(counts == 0) if self.unseen == "auto" else self.unseen
         n_held = round(self.n_splits * share)
-        ordinary = stratified_folds(y, groups, self.n_splits, rng)
-        held = assign_cells(counts, n_held, self.min_cell, self.min_client, rng)
+        ordinary = _stratified_folds(y, clients, self.n_splits, rng)
+        held = _assign_cells(counts, n_held, self.min_cell, self.min_client, rng)
         if len(held) < n_held:
-            warnings.warn(
+            warn_user(
                 f"only {len(held)} of {n_held} folds can hold out cells whose class "
                 f"keeps {self.min_cell} rows at another client and whose client keeps "
                 f"{self.min_client} rows; the others are ordinary stratified folds. "
                 "Lower min_cell or min_client, or use fewer folds.",
-                stacklevel=4,
             )
         return ordinary[: self.n_splits - len(held)] + [
-            np.concatenate([cells[client][label] for client, label in fold])
-            for fold in held
+            np.flatnonzero(cells[clients, labels]) for cells in held
         ]
+
+
+def _stratified_folds(y, clients, n_splits, rng=None):
+    """Deal out the rows of each cell evenly: an array of test rows for each fold."""
+    if n_splits > len(y):
+        raise ValueError(
+            f"n_splits={n_splits} is more than the {len(y)} rows there are."
+        )
+    _, labels = np.unique(y, return_inverse=True)
+    order = np.arange(len(y)) if rng is None else rng.permutation(len(y))
+    order = order[np.lexsort((labels[order], clients[order]))]
+    # a client with one row would be unknown when that row is tested: keep it to train
+    order = order[np.bincount(clients)[clients[order]] > 1]
+    # dealing out like cards, cell after cell, also balances the folds in size
+    return [order[fold::n_splits] for fold in range(n_splits)]
+
+
+def _assign_cells(counts, n_folds, min_cell, min_client, rng=None):
+    """Choose cells to hold out in each fold: a mask of ``counts`` for each.
+
+    ``counts`` has a row per client and a column per class. In every fold, the class of
+    each held-out cell keeps ``min_cell`` rows at another client, and a client gives up
+    one cell at most and keeps ``min_client`` rows. Cells for which no fold allows it
+    are not held out, and folds without any are left out.
+    """
+    folds = [np.zeros(counts.shape, dtype=bool) for _ in range(n_folds)]
+    cells = np.argwhere(counts > 0)
+    # diagonally, so that clients do not all begin with the same class
+    diagonal = (cells[:, 1] - cells[:, 0]) % counts.shape[1]
+    cells = cells[np.lexsort((cells[:, 0], diagonal))]
+    if rng is not None:
+        cells = rng.permutation(cells)
+    for client, label in cells:
+        free = [held for held in folds if not held[client].any()]
+        for held in sorted(free, key=lambda held: counts[held].sum()):
+            held[client, label] = True
+            kept = np.where(held, 0, counts)
+            clients, labels = np.nonzero(held)
+            few_rows = kept.sum(axis=1)[clients] < min_client
+            few_of_class = kept.max(axis=0)[labels] < min_cell
+            if not few_rows.any() and not few_of_class.any():
+                break
+            held[client, label] = False
+    return [held for held in folds if held.any()]

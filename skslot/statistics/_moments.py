@@ -1,9 +1,9 @@
-"""Exact, mergeable moments of feature rows."""
+"""Exact, mergeable moments of feature rows, and their shrunk covariance."""
+
+from numbers import Real
 
 import numpy as np
 from scipy.sparse import issparse
-
-from ._shrinkage import shrink, shrinkage_coefficient
 
 # Enough rows that adding their products (m^2 work) disappears behind computing them
 # (rows * m^2 work), few enough to stay in the cache.
@@ -146,10 +146,7 @@ class FeatureMoments:
             )
         return FeatureMoments(self.n_features)._absorb(self)._absorb(other)
 
-    def __add__(self, other):
-        return (
-            self.merge(other) if isinstance(other, FeatureMoments) else NotImplemented
-        )
+    __add__ = merge
 
     def __radd__(self, other):
         # sum(list_of_moments) starts from the integer 0
@@ -177,7 +174,7 @@ class FeatureMoments:
         coefficient = shrinkage_coefficient(
             shrinkage, sample, self.n_samples, self._quartic
         )
-        return shrink(sample, coefficient, out=sample), coefficient
+        return shrink_covariance(sample, coefficient, out=sample), coefficient
 
     def sample_covariance(self):
         """Covariance divided by ``n_samples``, without shrinkage.
@@ -274,3 +271,96 @@ def _moments_of_rows(X):
     moments._cubic = cubic - moments._sums_around(rest)[0]
     moments._quartic = quartic - moments._sums_around(rest)[1]
     return moments
+
+
+def shrink_covariance(covariance, coefficient, out=None):
+    """Mix a covariance with a multiple of the identity of the same trace.
+
+    Parameters
+    ----------
+    covariance : ndarray of shape (n_features, n_features)
+        A covariance C.
+    coefficient : float
+        Weight s of the identity, in [0, 1].
+    out : ndarray of shape (n_features, n_features), default=None
+        Where to write the result; may be ``covariance`` itself.
+
+    Returns
+    -------
+    shrunk : ndarray of shape (n_features, n_features)
+        ``(1 - s) C + s trace(C) / n_features I``.
+
+    See Also
+    --------
+    shrinkage_coefficient : How much to shrink.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skslot.statistics import shrink_covariance
+    >>> shrink_covariance(np.array([[3.0, 1.0], [1.0, 1.0]]), 0.5)
+    array([[2.5, 0.5],
+           [0.5, 1.5]])
+    """
+    mean_eigenvalue = np.trace(covariance) / len(covariance)
+    shrunk = np.multiply(covariance, 1.0 - coefficient, out=out)
+    shrunk.flat[:: len(shrunk) + 1] += coefficient * mean_eigenvalue
+    return shrunk
+
+
+def shrinkage_coefficient(shrinkage, covariance, n_samples, quartic=None):
+    """Compute how much to shrink the covariance of some rows.
+
+    Parameters
+    ----------
+    shrinkage : {"ledoit_wolf", "oas"} or float in [0, 1]
+        How to choose the coefficient; a number is the coefficient.
+    covariance : ndarray of shape (n_features, n_features)
+        Sample covariance of the rows, divided by their number.
+    n_samples : int
+        Number of rows.
+    quartic : float, default=None
+        Sum over rows of the fourth power of their distance from the mean; only
+        "ledoit_wolf" needs it.
+
+    Returns
+    -------
+    coefficient : float
+        Weight of the identity, in [0, 1].
+
+    See Also
+    --------
+    shrink_covariance : Applies it.
+    FeatureMoments : Has all that it takes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skslot.statistics import shrinkage_coefficient
+    >>> round(shrinkage_coefficient("oas", np.diag([1.0, 9.0]), n_samples=100), 3)
+    0.056
+    """
+    if isinstance(shrinkage, Real) and not isinstance(shrinkage, bool):
+        if not 0 <= shrinkage <= 1:
+            raise ValueError(f"shrinkage must lie in [0, 1], got {shrinkage!r}.")
+        return float(shrinkage)
+    if shrinkage not in ("ledoit_wolf", "oas"):
+        raise ValueError(
+            "shrinkage must be 'ledoit_wolf', 'oas' or a number in [0, 1], got "
+            f"{shrinkage!r}."
+        )
+    n_features = len(covariance)
+    mean_eigenvalue = np.trace(covariance) / n_features
+    squared_norm = np.einsum("ij,ij->", covariance, covariance)
+    if n_features == 1:
+        return 0.0
+    if shrinkage == "ledoit_wolf":
+        dispersion = squared_norm - n_features * mean_eigenvalue**2
+        noise = (quartic / n_samples - squared_norm) / n_samples
+        # a multiple of the identity already, if there is no dispersion
+        return float(np.clip(noise / dispersion, 0.0, 1.0)) if dispersion > 0 else 0.0
+    mean_square = squared_norm / n_features**2
+    dispersion = (n_samples + 1) * (mean_square - mean_eigenvalue**2 / n_features)
+    if dispersion <= 0:
+        return 1.0
+    return float(min((mean_square + mean_eigenvalue**2) / dispersion, 1.0))

@@ -434,13 +434,62 @@ def test_bad_parameters_are_refused_by_the_steps(clients, params):
         bad.client_map(message, reference)
 
 
-def test_tau_can_be_changed_after_fit(clients, count_references):
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"tau": 0.9},
+        {"tau": "auto"},
+        {"tau": 2},
+        {"shrinkage": 0.9, "weights": "uniform"},
+        {"solver": "paper", "tol": 1e-2, "max_iter": 1},
+    ],
+    ids=str,
+)
+def test_parameters_set_after_fit_change_nothing(clients, params):
     X, ids = clients
+    expected = FederatedOTAligner(0.4).fit(X, client_ids=ids)
+    aligner = FederatedOTAligner(0.4).fit(X, client_ids=ids).set_params(**params)
+    assert aligner.tau_ == 0.4
+    assert np.array_equal(
+        aligner.transform(X, client_ids=ids), expected.transform(X, client_ids=ids)
+    )
+    assert aligner.reference_ == expected.reference_
+
+
+def test_client_added_after_set_params_gets_what_was_fitted(clients):
+    X, ids = clients
+    expected = FederatedOTAligner(0.4).fit(X, client_ids=ids).add_client(X + 1, "rio")
     aligner = FederatedOTAligner(0.4).fit(X, client_ids=ids)
-    aligned = aligner.set_params(tau=0.9).transform(X, client_ids=ids)
-    assert len(count_references) == 1
-    expected = FederatedOTAligner(0.9).fit_transform(X, client_ids=ids)
-    assert np.array_equal(aligned, expected)
+    aligner.set_params(tau=0.9, shrinkage=0.5).add_client(X + 1, "rio")
+    assert aligner.maps_[-1].tau == 0.4
+    assert np.array_equal(
+        aligner.transform(X, client_ids="rio"), expected.transform(X, client_ids="rio")
+    )
+
+
+def test_rows_added_later_are_aligned_with_the_parameters_of_that_time(clients):
+    X, ids = clients
+    aligner = FederatedOTAligner(0.4).fit(X[:50], client_ids=ids[:50])
+    aligner.set_params(tau=0.7).partial_fit(X[50:], client_ids=ids[50:])
+    aligner.set_params(tau=0.1)
+    expected = FederatedOTAligner(0.7).fit(X, client_ids=ids)
+    assert aligner.tau_ == 0.7
+    np.testing.assert_allclose(
+        aligner.transform(X, client_ids=ids),
+        expected.transform(X, client_ids=ids),
+        rtol=1e-9,
+    )
+
+
+def test_fitted_maps_have_all_strengths(clients):
+    X, ids = clients
+    rows = X[ids == "oslo"]
+    aligner = FederatedOTAligner(0.4).fit(X, client_ids=ids)
+    expected = FederatedOTAligner(0.9).fit(X, client_ids=ids)
+    client_map = aligner.maps_[list(aligner.clients_).index("oslo")]
+    assert np.array_equal(
+        client_map.at(0.9).transform(rows), expected.transform(rows, client_ids="oslo")
+    )
 
 
 def test_clone_is_unfitted(clients):

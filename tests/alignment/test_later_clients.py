@@ -40,7 +40,7 @@ def test_new_client_has_no_weight(founders_and_newcomer):
 
 def test_new_client_gets_its_own_map(founders_and_newcomer):
     aligner, rows = founders_and_newcomer
-    message = aligner.client_update(rows, "lima")
+    message = aligner.client_update(rows, client="lima")
     expected = aligner.client_map(message, aligner.reference_).transform(rows)
     aligned = aligner.add_client(rows, "lima").transform(rows, client_ids="lima")
     assert np.array_equal(aligned, expected)

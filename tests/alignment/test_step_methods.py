@@ -92,14 +92,17 @@ def test_server_takes_any_iterable_of_messages(clients, make):
 
 
 def test_server_refuses_no_messages():
-    with pytest.raises(ValueError, match="statistics is empty"):
+    with pytest.raises(ValueError, match="messages is empty"):
         FederatedOTAligner().server_aggregate([])
 
 
 def test_server_refuses_clients_of_different_width(clients):
     X, _ = clients
     aligner = FederatedOTAligner()
-    messages = [aligner.client_update(X, "A"), aligner.client_update(X[:, :2], "B")]
+    messages = [
+        aligner.client_update(X, client="A"),
+        aligner.client_update(X[:, :2], client="B"),
+    ]
     with pytest.raises(ValueError, match="client 'B' has 2 features, client 'A' 4"):
         aligner.server_aggregate(messages)
 
@@ -108,7 +111,7 @@ def test_map_to_a_reference_of_other_width_is_refused(clients):
     X, _ = clients
     aligner = FederatedOTAligner()
     reference = aligner.server_aggregate([aligner.client_update(X)])
-    message = aligner.client_update(X[:, :2], "B")
+    message = aligner.client_update(X[:, :2], client="B")
     with pytest.raises(ValueError, match="client 'B' has 2 features, the reference 4"):
         aligner.client_map(message, reference)
 
@@ -124,8 +127,8 @@ def test_client_update_names_the_client_whose_rows_are_not_finite(clients, bad):
 def test_client_update_takes_moments_of_rows_that_do_not_fit_in_memory():
     rows = np.random.default_rng(0).normal(size=(50, 3))
     moments = FeatureMoments.from_rows(rows[:20]) + FeatureMoments.from_rows(rows[20:])
-    statistics = FederatedOTAligner().client_update(moments, "A")
-    expected = FederatedOTAligner().client_update(rows, "A")
+    statistics = FederatedOTAligner().client_update(moments, client="A")
+    expected = FederatedOTAligner().client_update(rows, client="A")
     np.testing.assert_allclose(statistics.covariance, expected.covariance, rtol=1e-12)
     assert statistics.client == "A"
 

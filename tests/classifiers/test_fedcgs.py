@@ -4,21 +4,21 @@ import pickle
 from functools import reduce
 
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load
 from sklearn.covariance import oas
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.neighbors import NearestCentroid
 from sklearn.pipeline import Pipeline
 
-from skslot import FedCGSClassifier, FederatedOTAligner
-from skslot.alignment import _step_methods
+from skslot import FedCGSClassifier, FederatedOTAligner, MixedEffectsAligner
 from skslot.datasets import make_shifted_clients
 from skslot.exchange import ClassStatistics
 
 COVARIANCES = pytest.mark.parametrize("covariance", ["total", "within"])
+EVERY = pytest.mark.parametrize("covariance", ["total", "within", "identity"])
 
 shifted = make_shifted_clients(
     n_samples=200, n_clients=3, n_classes=3, n_features=6, random_state=0
@@ -45,7 +45,7 @@ def assert_same_model(first, second, tolerance):
 # ------------------------------------------------------------------- partitions
 
 
-@COVARIANCES
+@EVERY
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(
     clients=st.lists(st.integers(0, 6), min_size=len(X), max_size=len(X)),
@@ -59,14 +59,14 @@ def test_any_partition_gives_the_same_model(covariance, clients, offset):
     assert_same_model(actual, expected, tolerance=1e-10)
 
 
-@COVARIANCES
+@EVERY
 def test_one_row_per_client_gives_the_same_model(covariance):
     expected = FedCGSClassifier(covariance).fit(X, Y)
     actual = FedCGSClassifier(covariance).fit(X, Y, client_ids=np.arange(len(X)))
     assert_same_model(actual, expected, tolerance=1e-10)
 
 
-@COVARIANCES
+@EVERY
 def test_added_sums_give_the_same_model(covariance):
     """The route of secure aggregation, where the server sees totals only."""
     classifier = FedCGSClassifier(covariance)
@@ -137,6 +137,34 @@ def test_total_covariance_is_the_formula_of_the_paper():
     np.testing.assert_allclose(classifier.predict_proba(X), expected, atol=1e-10)
 
 
+# ----------------------------------------------------------- nearest class mean
+
+
+def test_identity_with_uniform_priors_is_the_nearest_centroid():
+    rng = np.random.default_rng(0)
+    rows, y = rng.standard_normal((300, 4)) * [1, 2, 3, 4], rng.integers(0, 5, 300)
+    rows[:, 0] += y
+    classifier = FedCGSClassifier("identity", priors="uniform")
+    classifier.fit(rows, y, client_ids=np.arange(300) % 3)
+    centroids = NearestCentroid().fit(rows, y)
+    assert np.array_equal(classifier.predict(rows), centroids.predict(rows))
+    assert 0.2 < classifier.score(rows, y) < 0.9
+
+
+def test_identity_is_scaled_by_the_variance_within_classes():
+    """So that priors weigh as much as they should, whatever the unit."""
+    classifier = FedCGSClassifier("identity", ridge=0).fit(X[30:], Y[30:])
+    means = np.array([X[30:][Y[30:] == c].mean(axis=0) for c in range(3)])
+    variance = np.mean((X[30:] - means[Y[30:]]) ** 2)
+    distances = np.sum((X[:, None] - means) ** 2, axis=2)
+    scores = np.log(np.bincount(Y[30:]) / len(Y[30:])) - distances / (2 * variance)
+    expected = np.exp(scores - scores.max(axis=1, keepdims=True))
+    expected /= expected.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(classifier.predict_proba(X), expected, atol=1e-10)
+    scaled = FedCGSClassifier("identity", ridge=0).fit(1e6 * X[30:], Y[30:])
+    np.testing.assert_allclose(scaled.predict_proba(1e6 * X), expected, atol=1e-10)
+
+
 # ----------------------------------------------------------------------- priors
 
 
@@ -176,7 +204,7 @@ def test_auto_copes_with_fewer_rows_than_features(covariance):
     assert classifier.score(test, y) > 0.8
 
 
-@COVARIANCES
+@EVERY
 def test_auto_copes_with_constant_columns(covariance):
     rows = np.insert(X, [0, 3], [5.0, 0.0], axis=1)
     classifier = FedCGSClassifier(covariance).fit(rows, Y, client_ids=IDS)
@@ -317,7 +345,7 @@ def test_one_upload_equals_the_pipeline(covariance, ridge, skewed_digits):
 
 
 @pytest.mark.usefixtures("routing")
-@COVARIANCES
+@EVERY
 def test_one_upload_takes_all_settings_of_the_aligner(covariance):
     aligner = FederatedOTAligner(0.9, shrinkage="oas", weights="uniform")
     one = FedCGSClassifier(covariance, aligner=aligner).fit(X, Y, client_ids=IDS)
@@ -338,45 +366,59 @@ def test_zero_strength_equals_no_aligner(covariance):
 
 
 @COVARIANCES
-def test_classifier_of_a_client_has_the_alignment_folded_in(covariance):
+def test_model_of_a_client_has_the_alignment_folded_in(covariance):
     classifier = FedCGSClassifier(covariance, aligner=FederatedOTAligner())
     classifier.fit(X, Y, client_ids=IDS)
     for client in range(3):
-        own, rows = classifier.client_classifier(client), X[IDS == client]
-        assert own.aligner is None
+        own, rows = classifier.client_model(client), X[IDS == client]
         np.testing.assert_allclose(
-            own.decision_function(rows),
+            rows @ own.coef.T + own.intercept,
             classifier.decision_function(rows, client_ids=client),
             atol=1e-10,
         )
         assert np.array_equal(own.predict(rows), classifier.predict(rows, client))
 
 
-def test_classifier_of_a_client_holds_nothing_of_the_others():
+def test_shared_model_is_the_head_and_what_it_is_aligned_to():
+    plain = FedCGSClassifier().fit(X, Y, client_ids=IDS)
+    assert plain.shared_model() == plain.linear_model()
+    for tau in (0.3, "auto"):
+        aligned = FedCGSClassifier(aligner=FederatedOTAligner(tau))
+        shared = aligned.fit(X, Y, client_ids=IDS).shared_model()
+        assert shared.head == aligned.linear_model()
+        assert shared.tau == aligned.aligner_.tau_
+        assert np.array_equal(shared.mean, aligned.aligner_.reference_mean_)
+
+
+def test_no_message_holds_a_head_and_a_mixed_effects_aligner():
+    classifier = FedCGSClassifier(aligner=MixedEffectsAligner())
+    classifier.fit(X, Y, client_ids=IDS)
+    with pytest.raises(
+        ValueError, match=r"MixedEffectsAligner.*client_model\(client\)"
+    ):
+        classifier.shared_model()
+
+
+def test_model_of_a_client_holds_nothing_of_the_others():
     """It is what the server sends: maps and means of other clients stay behind."""
     classifier = FedCGSClassifier(aligner=FederatedOTAligner())
     classifier.fit(X, Y, client_ids=IDS)
-    own = classifier.client_classifier(0)
+    own = classifier.client_model(0)
     arrays = [v for v in vars(own).values() if isinstance(v, np.ndarray)]
-    assert max(array.size for array in arrays) == own.coef_.size
-    assert not {"_client_maps", "reference_", "communication_"} & set(vars(own))
-    assert classifier.aligner is not None
+    assert max(array.size for array in arrays) == own.coef.size
+    assert own.client == 0
 
 
-@pytest.mark.parametrize("column", [None, "site", 3])
-def test_classifier_of_a_client_takes_the_features_by_name(column):
-    frame = pd.DataFrame(X, columns=list("abcdef"))
-    table = frame.copy()
-    if column is not None:
-        table.insert(3, "site", IDS)
-    classifier = FedCGSClassifier(aligner=FederatedOTAligner(), client_column=column)
-    classifier.fit(table, Y, client_ids=IDS if column is None else None)
-    own = classifier.client_classifier(1)
-    assert own.feature_names_in_.tolist() == list("abcdef")
-    expected = classifier.predict(
-        table[IDS == 1], client_ids=1 if column is None else None
+def test_folded_model_is_the_map_and_then_the_head():
+    classifier = FedCGSClassifier(aligner=FederatedOTAligner())
+    classifier.fit(X, Y, client_ids=IDS)
+    head, rows = classifier.linear_model(), X[IDS == 1]
+    moved = classifier.aligner_.transform(rows, client_ids=1)
+    np.testing.assert_allclose(
+        classifier.client_model(1).predict_proba(rows),
+        head.predict_proba(moved),
+        atol=1e-12,
     )
-    assert np.array_equal(own.predict(frame[IDS == 1]), expected)
 
 
 # --------------------------------------------------------------------- the wire
@@ -459,22 +501,19 @@ def test_server_with_aligner_refuses_messages_made_without():
         server.server_aggregate([message])
 
 
-def test_memory_of_the_aligner_serves_all_taus(tmp_path, monkeypatch):
-    calls = []
-    aggregate = _step_methods.aggregate
-
-    def counted(*args, **kwargs):
-        calls.append(1)
-        return aggregate(*args, **kwargs)
-
-    counted.__module__, counted.__qualname__ = aggregate.__module__, "counted"
-    monkeypatch.setattr(_step_methods, "aggregate", counted)
+def test_memory_of_the_aligner_serves_all_taus(tmp_path, count_calls):
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(60, 3)), np.tile([0, 1], 30)
     ids = np.repeat(["A", "B"], 30)
     coefs = []
-    for tau in (0.2, 0.6):
-        aligner = FederatedOTAligner(tau=tau, memory=str(tmp_path))
-        coefs.append(FedCGSClassifier(aligner=aligner).fit(X, y, client_ids=ids).coef_)
-    assert len(calls) == 1
+    with count_calls("solve_barycenter", "transport_matrix") as called:
+        for tau in (0.2, 0.6):
+            aligner = FederatedOTAligner(tau=tau, memory=str(tmp_path))
+            classifier = FedCGSClassifier(aligner=aligner).fit(X, y, client_ids=ids)
+            coefs.append(classifier.coef_)
+    assert sorted(called) == [
+        "solve_barycenter",
+        "transport_matrix",
+        "transport_matrix",
+    ]
     assert not np.allclose(*coefs)

@@ -1,11 +1,13 @@
 """FedPFT: mixtures in closed form or by EM, rows drawn, any estimator, one upload."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.calibration import CalibratedClassifierCV
+from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
@@ -14,13 +16,20 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
-from skslot import FederatedOTAligner, FedPFTClassifier
-from skslot.classifiers._logistic import CentredLogisticRegression
-from skslot.classifiers._mixtures import TILE_ROWS, draw_rows, single_gaussian
+from skslot import FederatedOTAligner, FedPFTClassifier, MixedEffectsAligner
+from skslot._linalg import pack_triangle, unpack_triangle
+from skslot.classifiers._logistic import UnitFreeLogisticRegression
+from skslot.classifiers._mixtures import (
+    TILE_ROWS,
+    draw_rows,
+    merge_by_class,
+    single_gaussian,
+)
 from skslot.datasets import make_shifted_clients
-from skslot.exchange._packing import pack_triangle, unpack_triangle
 
-TYPES = pytest.mark.parametrize("covariance_type", ["spherical", "diag", "full"])
+SCIKIT_LEARN_TYPES = ["spherical", "diag", "full"]
+EM_TYPES = pytest.mark.parametrize("covariance_type", SCIKIT_LEARN_TYPES)
+TYPES = pytest.mark.parametrize("covariance_type", [*SCIKIT_LEARN_TYPES, "lowrank"])
 
 shifted = make_shifted_clients(
     n_samples=240, n_clients=3, n_classes=4, n_features=5, random_state=0
@@ -65,7 +74,7 @@ def ridge_of(covariance_type, n_features, reg_covar):
 # --------------------------------------------------------------------- mixtures
 
 
-@TYPES
+@EM_TYPES
 @pytest.mark.parametrize("offset", [0.0, 100.0])
 def test_closed_form_equals_expectation_maximisation(covariance_type, offset):
     """One component; scikit-learn has reg_covar in its covariance already."""
@@ -100,7 +109,7 @@ def test_full_covariance_of_any_number_of_rows(n_rows, n_features, dtype):
     )
 
 
-@TYPES
+@EM_TYPES
 @pytest.mark.parametrize("reg_covar", [1e-6, 0.1])
 def test_several_components_are_those_of_scikit_learn(covariance_type, reg_covar):
     """Up to reg_covar, which is added where rows are drawn and not twice."""
@@ -114,8 +123,10 @@ def test_several_components_are_those_of_scikit_learn(covariance_type, reg_covar
         random_state=0,
     )
     message = classifier.client_update(rows, np.zeros(90, dtype=int))
+    # reg_covar is a share of the mean variance; scikit-learn's has the unit of it
+    absolute = reg_covar * rows.var(axis=0).mean()
     mixture = GaussianMixture(
-        3, covariance_type=covariance_type, reg_covar=reg_covar, random_state=0
+        3, covariance_type=covariance_type, reg_covar=absolute, random_state=0
     ).fit(rows)
     order, expected = message.means[:, 0].argsort(), mixture.means_[:, 0].argsort()
     np.testing.assert_allclose(
@@ -125,7 +136,7 @@ def test_several_components_are_those_of_scikit_learn(covariance_type, reg_covar
         message.means[order], mixture.means_[expected], atol=1e-6
     )
     np.testing.assert_allclose(
-        message.covariances[order] + ridge_of(covariance_type, 3, reg_covar),
+        message.covariances[order] + ridge_of(covariance_type, 3, absolute),
         flatten(mixture.covariances_, covariance_type)[expected],
         atol=1e-6,
     )
@@ -146,7 +157,7 @@ def test_several_components_far_from_the_origin(covariance_type, dtype):
     np.testing.assert_allclose(far.covariances, near.covariances, rtol=1e-3)
 
 
-@TYPES
+@EM_TYPES
 def test_fewer_rows_than_components_reduce_the_components(covariance_type):
     y = np.array([0] * 20 + [1] * 2 + [2])
     classifier = FedPFTClassifier(3, covariance_type=covariance_type, random_state=0)
@@ -208,7 +219,7 @@ def test_server_with_aligner_refuses_messages_made_without():
 # --------------------------------------------------------------------- the draw
 
 
-@TYPES
+@EM_TYPES
 @pytest.mark.parametrize("n_components", [1, 2])
 def test_as_many_rows_are_drawn_as_each_class_had(covariance_type, n_components):
     kept = np.r_[0:30, 90:240]  # classes of different size
@@ -228,9 +239,12 @@ def test_drawn_rows_have_the_moments_of_the_class(covariance_type):
     """5,000 rows: means to 0.1, covariances to 10 % of the largest variance."""
     rng = np.random.default_rng(0)
     rows = rng.standard_normal((5000, 3)) @ np.diag([0.5, 1, 2]) + [3, 0, -3]
-    actual, _ = drawn(rows, np.arange(5000) % 2, covariance_type=covariance_type)
+    actual, _ = drawn(
+        rows, np.arange(5000) % 2, covariance_type=covariance_type, n_loadings=1
+    )
     np.testing.assert_allclose(actual.mean(axis=0), [3, 0, -3], atol=0.1)
-    expected = [0.25, 1, 4] if covariance_type != "spherical" else [1.75] * 3
+    expected = {"spherical": [1.75] * 3, "lowrank": [0.625, 0.625, 4]}
+    expected = expected.get(covariance_type, [0.25, 1, 4])
     np.testing.assert_allclose(np.cov(actual.T), np.diag(expected), atol=0.4)
 
 
@@ -246,13 +260,14 @@ def test_drawn_rows_have_the_mean_of_the_class_exactly(covariance_type, n_rows):
 
 
 @TYPES
-def test_correlations_survive_only_in_full_covariances(covariance_type):
+def test_correlations_survive_in_full_and_low_rank_covariances(covariance_type):
     rng = np.random.default_rng(0)
     base = rng.standard_normal((2000, 1))
     rows = base + 0.1 * rng.standard_normal((2000, 2))
     actual, _ = drawn(rows, np.arange(2000) % 2, covariance_type=covariance_type)
     correlation = np.corrcoef(actual.T)[0, 1]
-    assert correlation > 0.95 if covariance_type == "full" else abs(correlation) < 0.1
+    survives = covariance_type in ("full", "lowrank")
+    assert correlation > 0.95 if survives else abs(correlation) < 0.1
 
 
 def test_components_are_drawn_by_their_weights():
@@ -263,11 +278,14 @@ def test_components_are_drawn_by_their_weights():
 
 
 @TYPES
-def test_reg_covar_is_added_to_the_variances(covariance_type):
-    """Rows that do not vary are drawn with exactly this variance, here 4."""
-    rows, y = np.repeat([[1.0, 2.0], [3.0, 4.0]], 1000, axis=0), np.repeat([0, 1], 1000)
-    actual, _ = drawn(rows, y, covariance_type=covariance_type, reg_covar=4.0)
-    np.testing.assert_allclose(actual[:1000].var(axis=0), [4, 4], rtol=0.15)
+def test_reg_covar_is_added_as_a_share_of_the_mean_variance(covariance_type):
+    """Of all clients: here 1 in one class, nothing in the other."""
+    rng = np.random.default_rng(0)
+    rows, y = rng.normal(0, np.sqrt(2), (4000, 2)), np.repeat([0, 1], 2000)
+    rows[:2000] = [1.0, 2.0]
+    actual, _ = drawn(rows, y, y, covariance_type=covariance_type, reg_covar=4.0)
+    np.testing.assert_allclose(actual[y == 0].var(axis=0), [4, 4], rtol=0.15)
+    np.testing.assert_allclose(actual[y == 1].var(axis=0), [6, 6], rtol=0.15)
 
 
 def test_float16_covariance_with_negative_eigenvalues_can_be_drawn_from():
@@ -279,7 +297,7 @@ def test_float16_covariance_with_negative_eigenvalues_can_be_drawn_from():
     covariance[0, 1] = covariance[1, 0] = 1.001 * covariance[0, 0]
     message.covariances[0] = pack_triangle(covariance)
     assert np.linalg.eigvalsh(covariance)[0] < 0
-    assert np.isfinite(draw_rows(message, 1e-6, rng)[0]).all()
+    assert np.isfinite(draw_rows(message, "counts", 1e-6, rng)[0]).all()
 
 
 def test_more_rows_than_fit_in_memory_are_refused():
@@ -295,13 +313,16 @@ def test_more_rows_than_fit_in_memory_are_refused():
 
 
 @pytest.mark.parametrize("labels", [Y, Y > 1], ids=["four classes", "two classes"])
-def test_default_estimator_is_logistic_regression(labels):
-    """Both have converged here; the rows being centred changes nothing."""
+@pytest.mark.parametrize("weights", [None, np.arange(1.0, len(X) + 1)])
+def test_default_head_is_logistic_regression_in_the_unit_of_the_rows(labels, weights):
+    """Both have converged here; the penalty on rows divided by u is u^2 times it."""
     params = {"tol": 1e-10, "max_iter": 10_000}
-    centred = CentredLogisticRegression(**params).fit(X + 1, labels)
-    plain = LogisticRegression(solver="newton-cg", **params).fit(X + 1, labels)
-    np.testing.assert_allclose(centred.coef_, plain.coef_, atol=1e-5)
-    np.testing.assert_allclose(centred.intercept_, plain.intercept_, atol=1e-5)
+    free = UnitFreeLogisticRegression(**params).fit(X + 1, labels, weights)
+    variance = np.cov(X.T, aweights=weights, ddof=0).trace() / X.shape[1]
+    plain = LogisticRegression(solver="newton-cg", C=1 / variance, **params)
+    plain.fit(X + 1, labels, weights)
+    np.testing.assert_allclose(free.coef_, plain.coef_, atol=1e-5)
+    np.testing.assert_allclose(free.intercept_, plain.intercept_, atol=1e-5)
 
 
 def test_float32_wire_gives_the_same_predictions(skewed_digits):
@@ -394,68 +415,278 @@ def test_expectation_maximisation_by_hand_equals_fit(n_jobs):
 # ------------------------------------------------------------------- one upload
 
 
-def one_and_two_uploads(skewed_digits, covariance_type, estimator=None):
-    """The classifier with its own aligner and the Pipeline, and the test rows."""
-    X, y, ids, train, test = skewed_digits
-    params = {
-        "covariance_type": covariance_type,
-        "estimator": estimator,
-        "wire_dtype": "float64",
-        "random_state": 0,
-    }
+def one_and_two_uploads(X, y, client_ids, **params):
+    """The classifier with its own aligner, and the Pipeline."""
+    params = {"wire_dtype": "float64", "random_state": 0, **params}
     one = FedPFTClassifier(aligner=FederatedOTAligner(), **params)
     two = Pipeline(
         [("align", FederatedOTAligner()), ("classify", FedPFTClassifier(**params))]
     )
-    for model in (one, two):
-        model.fit(X[train], y[train], client_ids=ids[train])
-    return one, two, {"X": X[test], "client_ids": ids[test]}, y[test]
+    return [model.fit(X, y, client_ids=client_ids) for model in (one, two)]
 
 
 @pytest.mark.usefixtures("routing")
-def test_one_upload_equals_the_pipeline_with_full_covariances(skewed_digits):
-    """To 1e-8, with an estimator that has a closed form."""
-    estimator = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=0.1)
-    one, two, rows, _ = one_and_two_uploads(skewed_digits, "full", estimator)
-    np.testing.assert_allclose(
-        one.predict_proba(**rows), two.predict_proba(**rows), atol=1e-8
+@TYPES
+def test_one_upload_is_close_to_the_pipeline(covariance_type, skewed_digits):
+    """Within 3 points; with full covariances both draw from the same Gaussians."""
+    X, y, ids, train, test = skewed_digits
+    one, two = one_and_two_uploads(
+        X[train], y[train], ids[train], covariance_type=covariance_type
     )
-
-
-@pytest.mark.usefixtures("routing")
-@pytest.mark.parametrize("covariance_type", ["spherical", "diag"])
-def test_one_upload_is_close_to_the_pipeline_otherwise(covariance_type, skewed_digits):
-    """Within 3 points: these covariances do not stay so under a map."""
-    one, two, rows, y = one_and_two_uploads(skewed_digits, covariance_type)
-    difference = one.score(**rows, y=y) - two.score(**rows, y=y)
+    rows = {"X": X[test], "y": y[test], "client_ids": ids[test]}
+    difference = one.score(**rows) - two.score(**rows)
     assert abs(difference) < 0.03
 
 
-@pytest.mark.parametrize("covariance_type", ["spherical", "diag"])
-def test_variances_grow_as_the_map_makes_the_classes_grow(covariance_type):
-    """A map that doubles all distances to the reference makes variances fourfold."""
-    rng = np.random.default_rng(0)
-    y, rows = np.arange(4000) % 2, rng.standard_normal((4000, 3))
-    rows[:, 0] += 3 * y
-    ids = np.repeat([0, 1], 2000)
-    rows[ids == 1] *= 3  # the reference is half-way: scale 2
-    actual, labels = drawn(
-        rows, y, ids, aligner=FederatedOTAligner(1), covariance_type=covariance_type
+@pytest.mark.usefixtures("routing")
+@pytest.mark.parametrize("pool", ["client", "class"])
+def test_one_upload_draws_from_the_gaussians_of_the_pipeline(pool):
+    """Full covariances: means of the rows drawn to rounding, covariances to 5 %."""
+    params = {"covariance_type": "full", "pool": pool, "draws": 20_000}
+    one, two = one_and_two_uploads(X, Y, IDS, estimator=Recorder(), **params)
+    one, two = one.estimator_, two["classify"].estimator_
+    assert np.array_equal(one.y_, two.y_)
+    for start in range(0, len(one.y_), 20_000):
+        first, second = (each.X_[start : start + 20_000] for each in (one, two))
+        np.testing.assert_allclose(first.mean(axis=0), second.mean(axis=0), atol=1e-9)
+        covariance = np.cov(second.T)
+        np.testing.assert_allclose(
+            np.cov(first.T), covariance, atol=0.05 * np.abs(covariance).max()
+        )
+
+
+@pytest.mark.usefixtures("routing")
+def test_merged_classes_in_one_upload_equal_the_pipeline():
+    """To rounding, as the maps act on moments before anything is drawn."""
+    params = {"covariance_type": "full", "pool": "class", "reg_covar": 0.0}
+    one, two = one_and_two_uploads(X, Y, IDS, **params)
+    np.testing.assert_allclose(
+        one.predict_proba(X, client_ids=IDS),
+        two.predict_proba(X, client_ids=IDS),
+        atol=1e-8,
     )
-    first = actual[:2000][labels[:2000] == 0]
-    np.testing.assert_allclose(first.var(axis=0).mean(), 4, rtol=0.1)
 
 
-def test_variances_grow_by_what_happens_within_classes():
-    """The map leaves the direction in which class means differ as it is."""
+@TYPES
+def test_aligned_rows_are_the_rows_drawn_moved_by_the_maps(covariance_type):
+    """So that each covariance is mapped as it should be, whatever its type."""
+    classifier = FedPFTClassifier(
+        covariance_type=covariance_type,
+        aligner=FederatedOTAligner(),
+        draws=50,
+        estimator=Recorder(),
+        random_state=0,
+        wire_dtype="float64",
+    ).fit(X, Y, client_ids=IDS)
+    rows, labels = drawn(X, Y, IDS, covariance_type=covariance_type, draws=50)
+    assert np.array_equal(labels, classifier.estimator_.y_)
+    actual = classifier.estimator_.X_.reshape(3, 200, 5)
+    for before, after in zip(rows.reshape(3, 200, 5), actual, strict=True):
+        moved = [m.transform(before) for m in classifier.aligner_.maps_]
+        assert min(np.abs(each - after).max() for each in moved) < 1e-12
+
+
+# ---------------------------------------------------------------- low-rank Gaussians
+
+
+def test_loadings_are_those_of_probabilistic_principal_component_analysis():
+    """scikit-learn's PCA, whose covariance is divided by n - 1."""
+    rows = np.random.default_rng(0).normal(size=(60, 6)) @ np.diag([3, 2, 1, 1, 1, 0.5])
+    mean, flat = single_gaussian(rows + 100, "lowrank", n_loadings=2)
+    loadings, deviation = flat[:-1].reshape(2, 6), flat[-1]
+    pca = PCA(2).fit(rows + 100)
+    np.testing.assert_allclose(mean, pca.mean_)
+    np.testing.assert_allclose(deviation**2, pca.noise_variance_ * 59 / 60)
+    np.testing.assert_allclose(
+        loadings.T @ loadings + deviation**2 * np.eye(6),
+        pca.get_covariance() * 59 / 60,
+        atol=1e-12,
+    )
+
+
+@pytest.mark.parametrize("n_rows", [1, 2, 4, 40])
+@pytest.mark.parametrize("n_loadings", [1, 3, 5, 50])
+def test_low_rank_keeps_the_variance_and_never_has_more_loadings_than_features(
+    n_rows, n_loadings
+):
+    rows = np.random.default_rng(0).normal(size=(n_rows, 5))
+    _, flat = single_gaussian(rows, "lowrank", n_loadings)
+    assert flat.shape == (5 * min(n_loadings, 5) + 1,)
+    total = np.sum(flat[:-1] ** 2) + 5 * flat[-1] ** 2
+    np.testing.assert_allclose(total, rows.var(axis=0).sum(), atol=1e-12)
+
+
+def test_as_many_loadings_as_features_draw_the_rows_of_full_covariances():
+    low, _ = drawn(X, Y, IDS, covariance_type="lowrank", n_loadings=5)
+    full, _ = drawn(X, Y, IDS, covariance_type="full")
+    np.testing.assert_allclose(low, full, atol=1e-9)
+
+
+@pytest.mark.parametrize("n_loadings", [1, 2, 4])
+def test_size_of_a_low_rank_message(n_loadings):
+    """4 C (m (q + 1) + 2) bytes of floats in float32."""
+    classifier = FedPFTClassifier(covariance_type="lowrank", n_loadings=n_loadings)
+    message = classifier.client_update(X, Y)
+    data = message.to_bytes("float32")
+    header = 8 + int.from_bytes(data[:8], "little")
+    integers = 2 * 4 * 4  # rows and components of each of the four classes
+    floats = 4 * 4 * (5 * (n_loadings + 1) + 2)
+    assert len(data) == header + integers + floats
+
+
+def test_low_rank_has_one_component():
+    classifier = FedPFTClassifier(2, covariance_type="lowrank")
+    with pytest.raises(ValueError, match="n_components=2; raise n_loadings instead"):
+        classifier.client_update(X, Y)
+
+
+# ---------------------------------------------- rows per cell, and classes merged
+
+
+def test_draws_is_the_number_of_rows_of_each_cell():
+    """Three clients, the first without class 0."""
+    kept = (Y != 0) | (IDS != 0)
+    _, labels = drawn(X[kept], Y[kept], IDS[kept], draws=7)
+    assert np.bincount(labels).tolist() == [14, 21, 21, 21]
+    _, labels = drawn(X[kept], Y[kept], IDS[kept], draws=7, pool="class")
+    assert np.bincount(labels).tolist() == [7, 7, 7, 7]
+    _, labels = drawn(X[kept], Y[kept], IDS[kept], pool="class")
+    assert np.bincount(labels).tolist() == np.bincount(Y[kept]).tolist()
+
+
+@pytest.mark.parametrize("pool", ["client", "class"])
+def test_more_draws_than_fit_in_memory_are_refused(pool):
+    with pytest.raises(ValueError, match=r"Lower draws=1000000000\."):
+        FedPFTClassifier(draws=10**9, pool=pool).fit(X, Y, client_ids=IDS)
+
+
+def test_merged_full_gaussians_are_those_of_the_pooled_rows():
+    """CCVR: whichever client a row is at, each class has its mean and covariance."""
+    classifier = FedPFTClassifier(covariance_type="full", wire_dtype="float64")
+    messages = [classifier.client_update(X[IDS == k], Y[IDS == k]) for k in range(3)]
+    merged = merge_by_class((message, None) for message in messages)
+    pooled = classifier.client_update(X, Y)
+    assert merged.classes == pooled.classes
+    assert merged.counts.tolist() == pooled.counts.tolist()
+    np.testing.assert_allclose(merged.means, pooled.means)
+    np.testing.assert_allclose(merged.covariances, pooled.covariances, atol=1e-10)
+
+
+@pytest.mark.parametrize("n_components", [1, 3])
+@EM_TYPES
+def test_merged_mixtures_have_the_moments_of_all_components(
+    covariance_type, n_components
+):
+    """The long way, from sums of second moments, after different affine maps."""
     rng = np.random.default_rng(0)
-    y, rows = np.arange(4000) % 2, rng.standard_normal((4000, 2))
-    rows[:, 0] += 20 * y
-    ids = np.repeat([0, 1], 2000)
-    rows[ids == 1, 1] *= 3  # the reference is half-way: scale 2
-    actual, labels = drawn(rows, y, ids, aligner=FederatedOTAligner(1))
-    first = actual[:2000][labels[:2000] == 0]
-    np.testing.assert_allclose(first.var(axis=0), (1 + 4) / 2, rtol=0.15)
+    classifier = FedPFTClassifier(
+        n_components,
+        covariance_type=covariance_type,
+        wire_dtype="float64",
+        random_state=0,
+    )
+    total, first, second, parts = 0, 0, 0, []
+    for client in range(3):
+        rows = X[(IDS == client) & (Y == 1)]
+        message = classifier.client_update(rows, np.ones(len(rows), dtype=int))
+        affine = rng.normal(size=(5, 5)), rng.normal(size=5)
+        parts.append((message, SimpleNamespace(affine=affine)))
+        for weight, mean, flat in zip(
+            message.weights, message.means, message.covariances, strict=True
+        ):
+            covariance = (
+                unpack_triangle(flat) if covariance_type == "full" else flat * np.eye(5)
+            )
+            mean = affine[0] @ mean + affine[1]
+            covariance = affine[0] @ covariance @ affine[0].T
+            n_rows = weight * len(rows)
+            total += n_rows
+            first += n_rows * mean
+            second += n_rows * (covariance + np.outer(mean, mean))
+    merged, mean = merge_by_class(parts), first / total
+    np.testing.assert_allclose(merged.means[0], mean)
+    np.testing.assert_allclose(
+        unpack_triangle(merged.covariances[0]),
+        second / total - np.outer(mean, mean),
+        atol=1e-10,
+    )
+
+
+# ------------------------------------------------------------- units, names and order
+
+VARIANTS = pytest.mark.parametrize(
+    "params",
+    [
+        {},
+        {"covariance_type": "diag"},
+        {"covariance_type": "full"},
+        {"covariance_type": "lowrank", "n_loadings": 2},
+        {"n_components": 2},
+        {"pool": "class"},
+        {"draws": 20},
+        {"reg_covar": 0.1},
+        {"aligner": FederatedOTAligner()},
+        {"aligner": FederatedOTAligner(), "pool": "class", "covariance_type": "diag"},
+        {"aligner": MixedEffectsAligner()},
+        {"aligner": MixedEffectsAligner(), "pool": "class"},
+    ],
+    ids=str,
+)
+
+
+@VARIANTS
+@pytest.mark.parametrize("scale", [1e-6, 1e6])
+def test_unit_of_the_features_does_not_matter(params, scale):
+    """Probabilities to 1e-9; two features that are constant, clients of one size."""
+    rows = np.c_[X, np.full(len(X), 0.1), np.zeros(len(X))]
+    params = {"wire_dtype": "float64", "random_state": 0, **params}
+    one, other = (
+        FedPFTClassifier(**params)
+        .fit(unit * rows, Y, client_ids=IDS)
+        .predict_proba(unit * rows, client_ids=IDS)
+        for unit in (1.0, scale)
+    )
+    np.testing.assert_allclose(one, other, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("power", [-20, 20])
+def test_powers_of_two_change_no_bit_whatever_the_wire(power):
+    rows = X * 2.0**power
+    one = FedPFTClassifier(random_state=0).fit(X, Y, client_ids=IDS)
+    other = FedPFTClassifier(random_state=0).fit(rows, Y, client_ids=IDS)
+    assert np.array_equal(one.predict_proba(X), other.predict_proba(rows))
+
+
+@VARIANTS
+def test_names_of_clients_do_not_matter(params):
+    params = {"wire_dtype": "float64", "random_state": 0, **params}
+    names = np.array(["Oslo", "Bern", "Turin"])[IDS]
+    one = FedPFTClassifier(**params).fit(X, Y, client_ids=IDS)
+    other = FedPFTClassifier(**params).fit(X, Y, client_ids=names)
+    np.testing.assert_allclose(
+        one.predict_proba(X, client_ids=IDS),
+        other.predict_proba(X, client_ids=names),
+        rtol=0,
+        atol=1e-9,  # an aligner, and merging, add in the order of the clients
+    )
+
+
+@pytest.mark.parametrize("order", [[2, 0, 1], [1, 0, 2]])
+def test_order_of_messages_changes_no_row_drawn(order):
+    """Also if two messages are equal: each has a stream of its own."""
+    classifier = FedPFTClassifier(estimator=Recorder(), random_state=0)
+    rows, labels = X[IDS == 1], Y[IDS == 1]
+    messages = [
+        classifier.client_update(X[IDS == 0], Y[IDS == 0], client="A"),
+        classifier.client_update(rows, labels, client="B"),
+        classifier.client_update(rows, labels, client="C"),
+    ]
+    expected = classifier.server_aggregate(messages).estimator_
+    again = [messages[index] for index in order]
+    actual = classifier.server_aggregate(iter(again)).estimator_
+    assert np.array_equal(actual.X_, expected.X_)
+    assert np.array_equal(actual.y_, expected.y_)
+    assert len(np.unique(actual.X_, axis=0)) == len(actual.X_)
 
 
 @TYPES
@@ -479,13 +710,13 @@ def test_float16_wire_costs_little_accuracy(covariance_type, aligner, skewed_dig
 
 
 @pytest.mark.parametrize("estimator", [None, RandomForestClassifier(5, random_state=0)])
-def test_classifier_of_a_client_includes_its_map(estimator):
+def test_map_and_estimator_are_all_that_a_client_needs(estimator):
     classifier = FedPFTClassifier(
         estimator=estimator, aligner=FederatedOTAligner(), random_state=0
     ).fit(X, Y, client_ids=IDS)
-    for client in range(3):
+    for client, client_map in enumerate(classifier.aligner_.maps_):
         rows = X[IDS == client]
         assert np.array_equal(
-            classifier.client_classifier(client).predict_proba(rows),
+            classifier.estimator_.predict_proba(client_map.transform(rows)),
             classifier.predict_proba(rows, client_ids=client),
         )

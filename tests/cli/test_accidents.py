@@ -62,7 +62,10 @@ def contents(folder):
     ],
 )
 def test_no_input_is_overwritten(folder, command, capsys):
-    assert run("aggregate A.slot B.slot -o r.slot --site-models models") == 0
+    assert (
+        run("aggregate A.slot B.slot -o r.slot --site-models models --method fedcgs")
+        == 0
+    )
     Path("A.model.slot").write_bytes(Path("models/A.model.slot").read_bytes())
     Path("r.npz").write_bytes(Path("r.slot").read_bytes())
     np.save("y.npy", np.ones(5))
@@ -88,7 +91,10 @@ def test_no_reference_without_a_place_for_models(folder, monkeypatch, capsys):
         raise PermissionError(f"{path} cannot be made")
 
     monkeypatch.setattr(Path, "mkdir", fail)
-    assert run("aggregate A.slot B.slot -o r.slot --site-models models") == 1
+    assert (
+        run("aggregate A.slot B.slot -o r.slot --site-models models --method fedcgs")
+        == 1
+    )
     assert "models cannot be made" in capsys.readouterr().err
     assert not Path("r.slot").exists()
 
@@ -129,7 +135,7 @@ def test_encoder_is_advised_in_words_of_the_command_line(folder, capsys):
     assert run(command) == 0
     assert run("aggregate A.slot B.slot -o r.slot") == 1
     error = capsys.readouterr().err
-    assert "say so everywhere by skslot summarize --encoder TEXT" in error
+    assert "say so by skslot summarize --encoder TEXT" in error
     assert "with_encoder" not in error
 
 
@@ -165,7 +171,10 @@ def test_spellings_of_a_label_are_seen(folder, capsys):
     send("A", ["Cat", "dog"])
     send("B", ["cat ", "dog"])
     capsys.readouterr()
-    assert run("aggregate A.slot B.slot -o r.slot --site-models models") == 0
+    assert (
+        run("aggregate A.slot B.slot -o r.slot --site-models models --method fedcgs")
+        == 0
+    )
     printed = capsys.readouterr()
     assert printed.err.startswith(
         "skslot: warning: 'Cat' (client A) and 'cat ' (client B) are different classes"
@@ -179,7 +188,7 @@ def test_spellings_of_a_label_are_seen(folder, capsys):
 
 
 def test_many_classes_are_counted(folder, capsys, monkeypatch):
-    monkeypatch.setattr("skslot.cli._senders.MOST_CLASSES", 1)
+    monkeypatch.setattr("skslot.cli._aggregate.MOST_CLASSES", 1)
     assert run("aggregate A.slot B.slot -o r.slot") == 0
     printed = capsys.readouterr()
     assert "\nclasses: 2\n" in printed.out
@@ -190,7 +199,7 @@ def test_booleans_are_no_numbers(folder, capsys):
     send("A", [False, True])
     assert run("aggregate A.slot B.slot --site-models models") == 1
     error = capsys.readouterr().err
-    assert "labels are booleans in A.slot (False) and numbers in B.slot (0)" in error
+    assert "kind of labels is 'numbers' in B.slot and 'booleans' in A.slot" in error
     assert not Path("models").exists()
 
 

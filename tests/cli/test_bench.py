@@ -1,6 +1,7 @@
 """``skslot bench`` as users run it."""
 
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ def write_features(path, X, client=DATA.client_ids):
 
 
 def test_table_and_files(features, tmp_path, capsys):
+    pytest.importorskip("skorch")
     outputs = {name: tmp_path / f"table.{name}" for name in ("json", "csv", "latex")}
     arguments = ["bench", "skew", "--features", str(features), "--runs", "1"]
     results = tmp_path / "runs.jsonl"
@@ -34,7 +36,8 @@ def test_table_and_files(features, tmp_path, capsys):
     assert printed.startswith("skew: stronger label shift, on sites")
     assert printed.count("+SLOT") == 6
     assert json.loads(outputs["json"].read_text())[0]["data"] == "sites"
-    assert outputs["csv"].read_text().count("\n") == 1 + 12
+    assert printed.count(", ours ") == 6
+    assert outputs["csv"].read_text().count("\n") == 1 + 18
     assert r"\begin{tabular}" in outputs["latex"].read_text()
     assert main(arguments) == 1  # the files are there
     assert "--force" in capsys.readouterr().err
@@ -80,6 +83,7 @@ def encoders(tmp_path):
 
 
 def test_backbones_are_compared(encoders, tmp_path, capsys):
+    pytest.importorskip("skorch")
     files = {name: tmp_path / f"table.{name}" for name in ("csv", "latex")}
     command = ["bench", "backbones", "--runs", "1", "--features", *encoders]
     command += ["--results", str(tmp_path / "runs.jsonl")]
@@ -91,9 +95,18 @@ def test_backbones_are_compared(encoders, tmp_path, capsys):
     assert [line for line in printed if line.startswith("backbones")] == titles
     header, *rows = files["csv"].read_text().splitlines()
     assert header.startswith("data,source,alpha,method")
-    assert [row.split(",")[0] for row in rows] == ["small"] * 7 + ["large"] * 7
+    assert [row.split(",")[0] for row in rows] == ["small"] * 10 + ["large"] * 10
     comments = [line for line in files["latex"].read_text().splitlines() if "%" in line]
     assert comments == [f"% {title}" for title in titles]
+
+
+def test_unlabelled_runs_without_torch(features, tmp_path, capsys):
+    command = ["bench", "unlabelled", "--features", str(features), "--runs", "1"]
+    assert main([*command, "--results", str(tmp_path / "runs.jsonl")]) == 0
+    printed = capsys.readouterr().out
+    assert "not in the paper" in printed
+    assert printed.count("+ 200 unlabelled") == 3
+    assert printed.count("new site, FedCGS") == 3
 
 
 def test_backbones_need_the_same_images(encoders, tmp_path, capsys):
@@ -105,6 +118,7 @@ def test_backbones_need_the_same_images(encoders, tmp_path, capsys):
 
 
 def test_small_data_need_fewer_rows_per_client(features, tmp_path, capsys):
+    pytest.importorskip("skorch")
     with np.load(features) as file:
         np.savez(tmp_path / "few.npz", **{name: file[name][:60] for name in file})
     command = ["bench", "skew", "--features", str(tmp_path / "few.npz"), "--runs", "1"]
@@ -148,3 +162,59 @@ def test_two_outputs_are_two_files(tmp_path, monkeypatch, capsys):
         assert main(["bench", "main", *options.split()]) == 1
         assert "cannot be two outputs at once" in capsys.readouterr().err
     assert not any(tmp_path.iterdir())
+
+
+def test_methods_are_compared(features, tmp_path, capsys):
+    outputs = {name: tmp_path / f"table.{name}" for name in ("json", "csv", "latex")}
+    command = ["bench", "methods", "--features", str(features), "--runs", "1"]
+    command += ["--methods", "FedCOF", "local training", "--alphas", "none", "0.1"]
+    command += ["--alignments", "none", "--results", str(tmp_path / "runs.jsonl")]
+    for name, path in outputs.items():
+        command += [f"--{name}", str(path)]
+    assert main(command) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("methods: one-shot methods compared, on sites")
+    assert outputs["csv"].read_text().count("\n") == 1 + 2 * 3
+    assert json.loads(outputs["json"].read_text())[0]["data"] == "sites"
+    assert r"\begin{tabular}" in outputs["latex"].read_text()
+    assert main([*command, "--force", "--n-jobs", "2"]) == 0
+    assert capsys.readouterr().out == printed
+
+
+def test_methods_draw_accuracy_against_bytes(features, tmp_path, capsys):
+    pytest.importorskip("matplotlib").use("Agg")
+    command = ["bench", "methods", "--features", str(features), "--runs", "1"]
+    command += ["--methods", "FedCOF", "--alphas", "0.1", "--alignments", "none"]
+    command += ["--results", str(tmp_path / "runs.jsonl"), "--figures", str(tmp_path)]
+    assert main(command) == 0
+    assert (tmp_path / "methods-sites.png").read_bytes()[1:4] == b"PNG"
+    assert (tmp_path / "methods-sites.svg").exists()
+    capsys.readouterr()
+    assert main(command) == 1
+    assert "--force" in capsys.readouterr().err
+
+
+def test_a_picture_without_matplotlib_is_refused_before_the_work(
+    features, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
+    results = tmp_path / "runs.jsonl"
+    command = ["bench", "methods", "--features", str(features)]
+    command += ["--results", str(results), "--figures", str(tmp_path)]
+    assert main(command) == 1
+    assert "a picture needs matplotlib" in capsys.readouterr().err
+    assert not results.exists()
+
+
+def test_options_of_methods_are_for_methods(capsys):
+    for option, value in (("--alphas", "0.1"), ("--n-jobs", "2")):
+        assert main(["bench", "main", option, value]) == 1
+        error = capsys.readouterr().err
+        assert f"{option} is for methods, not for main" in error
+
+
+@pytest.mark.parametrize("alpha", ["0", "-1", "inf", "nan", "few"])
+def test_alphas_are_positive_numbers_or_none(alpha, capsys):
+    with pytest.raises(SystemExit):
+        main(["bench", "methods", "--alphas", alpha])
+    assert f"'{alpha}' is neither none nor above 0" in capsys.readouterr().err

@@ -9,15 +9,16 @@ import time
 
 import numpy as np
 import pytest
-import timm
-import torch
-from PIL import Image
-from safetensors.torch import save_file
 
 from skslot import FedCGSClassifier
 from skslot.cli import main
 from skslot.encoders import FrozenEncoder
 from skslot.experiments import FeatureSet
+
+torch = pytest.importorskip("torch")
+timm = pytest.importorskip("timm")
+Image = pytest.importorskip("PIL.Image")
+save_file = pytest.importorskip("safetensors.torch").save_file
 
 MODEL = "test_resnet"
 CLIENTS = {"photo": ["cat", "dog"], "sketch": ["cat", "horse"]}

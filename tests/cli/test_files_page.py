@@ -29,8 +29,9 @@ def test_commands_of_the_page(tmp_path, monkeypatch, capsys):
     for site, scanner in zip(SITES, np.unique(data.client_ids), strict=True):
         rows = data.client_ids == scanner
         (tmp_path / site).mkdir()
-        arrays = {"X": data.data[rows], "y": data.target[rows]}
-        np.savez(tmp_path / site / "features.npz", **arrays)
+        X, y = data.data[rows], data.target[rows]
+        np.savez(tmp_path / site / "features.npz", X=X[:-100], y=y[:-100])
+        np.savez(tmp_path / site / "new.npz", X=X[-100:])
     ran = []
     for host, command, expected in commands():
         others = SITES[1:] if command.startswith("summarize") else ""
@@ -47,7 +48,8 @@ def test_commands_of_the_page(tmp_path, monkeypatch, capsys):
                     f"{command}\n{printed.out}"
                 )
         mail(tmp_path)
-    expected = "summarize inspect aggregate aggregate predict align align"
+    expected = "summarize inspect aggregate aggregate predict adapt predict align "
+    expected += "aggregate align"
     assert ran == expected.split()
 
 

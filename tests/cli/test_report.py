@@ -1,13 +1,14 @@
 """``skslot report`` as users run it."""
 
 import re
-from html import unescape
+from html import escape, unescape
 from html.parser import HTMLParser
 
 import numpy as np
 import pytest
 import sklearn
 
+from skslot import MixedEffectsClassifier
 from skslot.cli import main
 from skslot.datasets import make_shifted_clients
 
@@ -65,7 +66,7 @@ def test_page_stands_alone(searched):
     assert not searched.all("link")
     assert not searched.all("script")
     sources = [image["src"] for image in searched.all("img")]
-    assert len(sources) == 4
+    assert len(sources) == 5
     assert all(source.startswith("data:image/svg+xml;base64,") for source in sources)
     assert "url(" not in searched.text
 
@@ -95,10 +96,41 @@ def run_code(page):
     return namespace
 
 
-def test_code_runs_and_has_the_tau_of_the_page(searched):
+def lead(page):
+    return re.search('<p class="lead">(.*?)</p>', page.text, re.S)[1]
+
+
+def test_page_leads_with_mixed_effects_where_they_are_better(searched, capsys):
+    accuracy = r"clients is ([\d.]+)% with mixed effects; .* ([\d.]+)% with tau = 0.2"
+    mixed, aligned = re.search(accuracy, lead(searched)).groups()
+    assert float(mixed) >= float(aligned)
+    assert lead(searched).endswith("Mixed effects are recommended.")
+    assert "With mixed effects, the mean distance" in lead(searched)
+    assert '<th scope="col">offset</th>' in searched.text
     model = run_code(searched)["model"]
-    assert f"With tau = {model['align'].tau:.2g}, the mean distance" in searched.text
-    assert model["classify"].classes_.tolist() == [0, 1, 2, 3, 4]
+    assert isinstance(model, MixedEffectsClassifier)
+    summary = capsys.readouterr().out
+    assert summary.strip() == model.summary()
+    for sentence in summary.partition("\n\n")[2].splitlines():
+        assert escape(sentence) in searched.text
+
+
+def test_code_runs_and_has_the_tau_of_the_page(tmp_path):
+    """Sites that stretch features by a factor of 30: mixed effects know one scale."""
+    rng = np.random.default_rng(0)
+    y, client = rng.integers(0, 2, 300), rng.integers(0, 3, 300)
+    X = rng.normal(size=(300, 4))
+    X[:, 0] += 4 * y
+    X *= np.array([[1, 1, 1, 1], [1 / 30, 1, 30, 1], [1, 30, 1, 1 / 30]])[client]
+    np.savez(tmp_path / "stretched.npz", X=X, y=y, client=client)
+    output = tmp_path / "page.html"
+    assert main(["report", str(tmp_path / "stretched.npz"), "-o", str(output)]) == 0
+    page = Page(output)
+    model = run_code(page)["model"]
+    tau = f"{model['align'].tau:.2g}"
+    assert f"With tau = {tau}, the mean distance" in lead(page)
+    assert lead(page).endswith(f"Alignment with tau = {tau} is recommended.")
+    assert model["classify"].classes_.tolist() == [0, 1]
 
 
 def test_without_labels_the_page_keeps_to_the_features(tmp_path):
@@ -131,15 +163,16 @@ def test_automatic_tau_needs_labels(tmp_path, capsys):
 
 
 def test_same_features_same_page(features, tmp_path):
-    """With a given tau there is no search and no path."""
+    """With a given tau there is no search, no path and no comparison."""
     pages = []
     for name in ("first.html", "second.html"):
         output = tmp_path / name
         assert main(["report", str(features), "-o", str(output), "--tau", "0.3"]) == 0
         pages.append(Page(output))
     assert pages[0].text == pages[1].text
-    assert len(pages[0].all("img")) == 3
+    assert len(pages[0].all("img")) == 4
     assert "tau=0.3)" in pages[0].text
+    assert "recommended." not in lead(pages[0])
     assert "Choosing tau" not in pages[0].text
 
 
@@ -165,7 +198,9 @@ def test_only_training_rows_of_a_split(tmp_path):
 def test_split_without_training_rows_is_refused(tmp_path, capsys):
     features = write_features(tmp_path / "held.npz", split=["test"] * 400)
     assert main(["report", str(features), "-o", str(tmp_path / "page.html")]) == 1
-    assert "held has no training rows" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "held.npz has no rows left to learn from" in error
+    assert "--ignore split" in error
 
 
 def test_existing_page_is_kept_without_force(features, tmp_path, capsys):

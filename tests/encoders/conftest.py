@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
-import torch
-from PIL import Image
+
+torch = pytest.importorskip("torch")
+Image = pytest.importorskip("PIL.Image")
 
 
 class Colours(torch.nn.Module):

@@ -6,11 +6,8 @@ import re
 import sys
 from functools import partial
 
-import huggingface_hub
 import numpy as np
-import open_clip
 import pytest
-import timm
 import torch
 from PIL import Image
 from safetensors.torch import save_file
@@ -18,6 +15,10 @@ from sklearn.base import clone
 
 from skslot import FrozenEncoder
 from skslot.encoders import _backbones
+
+huggingface_hub = pytest.importorskip("huggingface_hub")
+open_clip = pytest.importorskip("open_clip")
+timm = pytest.importorskip("timm")
 
 TEXT = {"context_length": 4, "vocab_size": 10, "width": 16, "heads": 2, "layers": 1}
 VIT = {"image_size": 32, "layers": 2, "width": 64, "patch_size": 8}

@@ -6,18 +6,22 @@ import numpy as np
 import pytest
 from safetensors.numpy import load, save
 
+from skslot._linalg import pack_triangle
 from skslot.exchange import (
     AlignedModel,
     AlignmentReference,
+    ClassMeans,
     ClassMixtures,
+    ClassRows,
     ClassStatistics,
     ClientStatistics,
+    CurvedHead,
     FeatureScale,
     FeatureSummary,
     HeadWeights,
     LinearModel,
+    MixedEffectsModel,
 )
-from skslot.exchange._packing import pack_triangle
 from skslot.exchange._wire import checksum
 
 
@@ -35,13 +39,65 @@ def make_messages():
         "class statistics": ClassStatistics(
             ["a", "b"], counts, means, triangle, np.array([0.25]), "A"
         ),
+        "class means": ClassMeans(["a", "b"], counts, means, "A"),
         "class mixtures": ClassMixtures(
             ["a", "b"], "full", counts, *mixture, triangle, np.array([0.25]), "A"
+        ),
+        "low-rank mixtures": ClassMixtures(
+            ["a", "b"],
+            "lowrank",
+            counts,
+            *mixture[:3],
+            np.array([[*mean, *-mean, 0.5]] * 2),
+            np.empty(0),
+            np.empty(0),
+            "A",
+        ),
+        "class rows": ClassRows(
+            ["a", "b"],
+            "kmeans",
+            counts,
+            np.array([1, 2], np.int32),
+            rows[:3],
+            np.array([12.0, 10.0, 20.0]),
+            np.array([[0.75, 0.25], [0.5, 0.5], [0.0, 1.0]]),
+            means,
+            triangle,
+            np.array([0.25]),
+            "A",
+        ),
+        "curved head": CurvedHead(
+            ["a", "b"],
+            "kfac",
+            counts,
+            means,
+            mean[:2],
+            np.array([[0.2, -0.2], [-0.2, 0.2]]),
+            np.empty(0),
+            means,
+            triangle,
+            np.array([0.25]),
+            "A",
         ),
         "aligned model": AlignedModel(
             ["a", "b", "c"], np.eye(3), mean, mean, triangle, 7, 1e-9, 0.4
         ),
         "linear model": LinearModel(["a", "b"], mean[None], np.array([0.5]), "A"),
+        "mixed-effects model": MixedEffectsModel(
+            ["a", "b"],
+            np.array([60, 20]),
+            np.array([3, 1]),
+            means,
+            means / 2,
+            triangle,
+            np.array([0.5, 4.0, 0.25]),
+            np.array([0.75, 0.25]),
+            2 * triangle,
+            0.3,
+            True,
+            False,
+            ["A", "B", "C"],
+        ),
         "feature summary": FeatureSummary(30, mean, 1.5, "A"),
         "feature scale": FeatureScale(mean, 0.5),
         "head weights": HeadWeights(

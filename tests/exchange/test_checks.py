@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from skslot import FedCGSClassifier, FederatedOTAligner
+from skslot._linalg import is_semidefinite, pack_triangle
 from skslot.exchange import (
     AlignedModel,
     ClassStatistics,
@@ -15,7 +16,6 @@ from skslot.exchange import (
     MessageError,
     load_message,
 )
-from skslot.exchange._packing import is_semidefinite, pack_triangle
 from skslot.exchange._wire import WIRE_DTYPES
 
 NAN, INF = np.array([np.nan, 0, 0]), np.array([0, np.inf, 0])
@@ -70,6 +70,56 @@ WRONG = [
     ("class statistics", {"shrinkage": np.array([0.1, 0.1])}, "shrinkage has the sha"),
     ("class statistics", {"covariance_triangle": NOT_PSD}, "not positive semi-def"),
     ("class statistics", {"covariance_triangle": np.ones(0)}, "triangle of 0"),
+    ("class means", {"counts": np.array([0, 5])}, "counts must be at least 1"),
+    ("class means", {"counts": np.array([1.0, 2.0])}, "counts has the wrong dtype"),
+    ("class means", {"means": np.ones((3, 3))}, "means has the shape"),
+    ("class means", {"means": np.array([NAN, INF])}, "means contains NaN or infinity"),
+    ("class means", {"means": np.ones((2, 0))}, "there are no features"),
+    ("class means", {"classes": ["a"]}, "1 classes have 2 counts"),
+    ("class means", {"classes": ["a", "a"]}, "name each label once"),
+    ("class means", {"covariance_triangle": NOT_PSD}, "do not belong"),
+    ("class rows", {"method": "guess"}, "method must be one of 'kmeans', 'herding'"),
+    ("class rows", {"method": 5}, "method must be one of"),
+    ("class rows", {"counts": np.array([0, 30])}, "counts must be at least 1"),
+    ("class rows", {"n_rows": np.array([2, 2])}, "do not add up to the rows sent"),
+    ("class rows", {"n_rows": np.array([-1, 4])}, "n_rows must be at least 0"),
+    ("class rows", {"weights": np.array([12.0, 0.0, 30.0])}, "must be positive"),
+    ("class rows", {"weights": np.array([13.0, 1.0, 1.0])}, "more rows than there are"),
+    ("class rows", {"soft_labels": np.ones((3, 2))}, "soft_labels must be shares"),
+    ("class rows", {"soft_labels": np.ones((2, 2))}, "does not fit the rest"),
+    ("class rows", {"means": np.empty(0)}, "a covariance, but no means"),
+    ("class rows", {"covariance_triangle": NOT_PSD}, "not positive semi-def"),
+    ("curved head", {"curvature": "flat"}, "curvature must be one of 'none', 'gram'"),
+    ("curved head", {"curvature": "gram"}, "class_curvature belongs to .* 'kfac'"),
+    ("curved head", {"curvature": "diag"}, "class_curvature belongs to .* 'kfac'"),
+    ("curved head", {"fisher": np.ones((2, 4))}, "fisher belongs to .* 'diag'"),
+    ("curved head", {"class_curvature": np.eye(2)}, "not one of probabilities"),
+    ("curved head", {"class_curvature": -np.eye(2)}, "not one of probabilities"),
+    ("curved head", {"coef": np.ones((3, 3))}, "does not fit the rest"),
+    ("curved head", {"shrinkage": np.array([2.0])}, "shrinkage must be a number"),
+    (
+        "curved head",
+        {"covariance_triangle": np.empty(0), "shrinkage": np.empty(0)},
+        "needs a covariance",
+    ),
+    (
+        "curved head",
+        {
+            "curvature": "diag",
+            "class_curvature": np.empty(0),
+            "fisher": np.ones((2, 3)),
+        },
+        "a column for the intercept",
+    ),
+    (
+        "curved head",
+        {
+            "curvature": "diag",
+            "class_curvature": np.empty(0),
+            "fisher": -np.ones((2, 4)),
+        },
+        "negative variance",
+    ),
     ("class mixtures", {"counts": np.array([0, 5])}, "counts must be at least 1"),
     ("class mixtures", {"n_components": np.array([2, 1])}, "do not add up to the comp"),
     ("class mixtures", {"n_components": np.array([0, 2])}, "n_components must be at l"),
@@ -80,6 +130,11 @@ WRONG = [
     ("class mixtures", {"covariances": np.array([NOT_PSD] * 2)}, "not positive semi"),
     ("class mixtures", {"covariances": np.array([NEGATIVE] * 2)}, "negative variance"),
     ("class mixtures", {"covariance_triangle": np.ones(0)}, "but no covariance"),
+    ("low-rank mixtures", {"covariance_type": "diag"}, "does not fit the covariance_t"),
+    ("low-rank mixtures", {"covariances": np.ones((2, 1))}, "has 1 columns, which do"),
+    ("low-rank mixtures", {"covariances": np.ones((2, 6))}, "has 6 columns, which do"),
+    ("low-rank mixtures", {"covariances": np.ones((2, 13))}, "has 13 columns, which"),
+    ("low-rank mixtures", {"covariances": -np.ones((2, 4))}, "negative variance"),
     ("linear model", {"classes": ["a", "b", "c"]}, "3 classes have 1 rows"),
     ("linear model", {"intercept": np.zeros(2)}, "intercept has the shape"),
     ("linear model", {"coef": np.zeros((1, 0))}, "there are no features"),

@@ -9,10 +9,9 @@ import pytest
 from safetensors.numpy import save
 
 from skslot import FedCGSClassifier, FederatedOTAligner, FedPFTClassifier
+from skslot._linalg import unpack_triangle
 from skslot.exchange import ClassMixtures, ClassStatistics, LinearModel
-from skslot.exchange._fields import is_array
-from skslot.exchange._packing import unpack_triangle
-from skslot.exchange._wire import WIRE_DTYPES
+from skslot.exchange._wire import WIRE_DTYPES, checksum, is_array
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.standard_normal((60, 4)) * [1, 2, 3, 4] + 5, np.array(list("abc") * 20)
@@ -115,10 +114,12 @@ def test_message_of_another_kind_is_refused(message):
 
 
 def test_message_without_a_field_is_refused():
+    tensors = {"coef": np.ones((2, 2))}
     header = {"format": "1", "kind": "linear model", "dtype": "float64", "scales": {}}
-    header = json.dumps({**header, "classes": ["a", "b"]})
-    data = save({"coef": np.ones((2, 2))}, metadata={"skslot": header})
-    with pytest.raises(ValueError, match=r"lacks \['intercept', 'client'\]"):
+    header["classes"] = ["a", "b"]
+    header["checksum"] = checksum(header, tensors)
+    data = save(tensors, metadata={"skslot": json.dumps(header)})
+    with pytest.raises(ValueError, match=r"lacks \['intercept', 'client', 'encoder'\]"):
         LinearModel.from_bytes(data)
 
 

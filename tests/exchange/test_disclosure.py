@@ -5,7 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from skslot import FedCGSClassifier, FederatedOTAligner, FedPFTClassifier
+from skslot import (
+    FedCGSClassifier,
+    FedCOFClassifier,
+    FederatedOTAligner,
+    FedPFTClassifier,
+)
 from skslot.exchange import MessageError
 
 X = np.random.default_rng(0).normal(size=(40, 3))
@@ -13,7 +18,7 @@ Y = np.array(["common"] * 31 + ["rare"] * 9)
 
 
 def test_client_with_few_rows_is_not_saved(tmp_path):
-    message = FederatedOTAligner(shrinkage=0.5).client_update(X[:9], "A")
+    message = FederatedOTAligner(shrinkage=0.5).client_update(X[:9], client="A")
     match = (
         r"A\.slot: client 'A': it describes a client with 9 rows, but min_samples=10"
     )
@@ -23,8 +28,9 @@ def test_client_with_few_rows_is_not_saved(tmp_path):
     message.save(tmp_path / "A.slot", min_samples=9)
 
 
-def test_class_with_few_rows_is_not_saved(tmp_path):
-    message = FedCGSClassifier().client_update(X, Y, client="A")
+@pytest.mark.parametrize("make", [FedCGSClassifier, FedCOFClassifier])
+def test_class_with_few_rows_is_not_saved(tmp_path, make):
+    message = make().client_update(X, Y, client="A")
     with pytest.raises(MessageError, match="describes class 'rare' with 9 rows"):
         message.save(tmp_path / "A.slot")
     message.save(tmp_path / "A.slot", min_samples=9)
@@ -38,17 +44,26 @@ def test_component_with_few_rows_is_not_saved(tmp_path):
     message.check_disclosure(min_samples=2)
 
 
+def test_class_means_say_what_is_in_them():
+    text = FedCOFClassifier().client_update(X, Y, client="A").describe()
+    assert text.startswith("ClassMeans: class means, ")
+    for part in ("[31, 9]", "2 x 3 numbers", "mean of each class", "'rare' with 9 row"):
+        assert part in text
+    assert "covariance" not in text
+
+
 def test_absent_class_gives_nothing_away():
     classes = ["absent", "common", "rare"]
-    message = FedCGSClassifier().client_update(X, Y, classes)
+    message = FedCGSClassifier().client_update(X, Y, classes=classes)
     message.check_disclosure(min_samples=9)
 
 
 def test_sites_may_ask_for_more_rows():
-    message = FederatedOTAligner().client_update(X, "A")
+    message = FederatedOTAligner().client_update(X, client="A")
     message.check_disclosure(min_samples=40)
-    with pytest.raises(MessageError, match="but min_samples=41"):
+    with pytest.raises(MessageError, match="but min_samples=41") as caught:
         message.check_disclosure(min_samples=41)
+    assert caught.value.small_groups == {"a client": 40}
 
 
 @pytest.mark.parametrize("min_samples", [0, -1, 2.5, None, True, "10"])
@@ -64,7 +79,8 @@ def test_messages_of_training_are_guarded_too(messages, kind):
 
 
 @pytest.mark.parametrize(
-    "kind", ["alignment reference", "linear model", "feature scale"]
+    "kind",
+    ["alignment reference", "linear model", "feature scale", "mixed-effects model"],
 )
 def test_messages_of_the_server_have_no_rows_of_their_own(messages, kind):
     messages[kind].check_disclosure(min_samples=10**6)

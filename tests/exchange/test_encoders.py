@@ -9,11 +9,15 @@ from skslot import FedAvgClassifier, FedCGSClassifier, FederatedOTAligner
 from skslot import FedPFTClassifier as FedPFT
 from skslot.classifiers._averaging import (
     average_heads,
-    check_heads,
-    check_messages,
     pool_summaries,
 )
-from skslot.exchange import FeatureSummary, MessageError, feature_fingerprint
+from skslot.exchange import (
+    FeatureSummary,
+    HeadWeights,
+    MessageError,
+    feature_fingerprint,
+)
+from skslot.exchange._receiving import receive
 from skslot.exchange._wire import decode
 
 RNG = np.random.default_rng(0)
@@ -26,7 +30,7 @@ def sent(estimator, *encoders):
     messages = []
     for (client, (rows, labels)), encoder in zip(SITES.items(), encoders, strict=True):
         if isinstance(estimator, FederatedOTAligner):
-            message = estimator.client_update(rows, client)
+            message = estimator.client_update(rows, client=client)
         else:
             message = estimator.client_update(rows, labels, client=client)
         messages.append(message.with_encoder(encoder))
@@ -90,7 +94,10 @@ def test_the_same_encoder_changes_nothing(name):
 
 def test_other_dimension_is_refused_naming_both():
     aligner = FederatedOTAligner()
-    messages = [aligner.client_update(X, "A"), aligner.client_update(X[:, :2], "B")]
+    messages = [
+        aligner.client_update(X, client="A"),
+        aligner.client_update(X[:, :2], client="B"),
+    ]
     match = "client 'B' has 2 features, client 'A' 3. All clients must use the same"
     with pytest.raises(MessageError, match=match):
         aligner.server_aggregate(messages)
@@ -108,8 +115,7 @@ def test_reference_of_another_encoder_is_refused():
 def test_model_for_a_client_knows_the_encoder():
     classifier = FedCGSClassifier(aligner=FederatedOTAligner())
     classifier.server_aggregate(sent(classifier, "resnet", "resnet"))
-    assert classifier._model_for("A").encoder == "resnet"
-    assert classifier.client_classifier("A")._model_for(None).encoder == "resnet"
+    assert classifier.client_model("A").encoder == "resnet"
 
 
 @pytest.mark.parametrize("make", [FedCGSClassifier, FedPFT])
@@ -131,15 +137,15 @@ def test_results_of_training_know_the_encoder(messages):
     heads = [head.with_encoder("resnet"), replace(head, client="B", encoder="resnet")]
     assert average_heads(heads, "uniform").encoder == "resnet"
     with pytest.raises(MessageError, match="encoder"):
-        check_heads([heads[0], heads[1].with_encoder("clip")])
+        list(receive([heads[0], heads[1].with_encoder("clip")], HeadWeights))
     with pytest.raises(MessageError, match="encoder"):
-        check_messages([marked[0], summaries[1]], FeatureSummary)
+        list(receive([marked[0], summaries[1]], FeatureSummary))
 
 
 def test_fedavg_refuses_different_encoders():
     classifier = FedAvgClassifier()
     summaries = [
-        classifier.client_summary(rows, client).with_encoder(encoder)
+        classifier.client_summary(rows, client=client).with_encoder(encoder)
         for (client, (rows, _)), encoder in zip(SITES.items(), "12", strict=True)
     ]
     with pytest.raises(
@@ -162,7 +168,7 @@ def test_fingerprint_depends_on_names_and_their_order():
 def test_reordered_columns_are_caught():
     aligner = FederatedOTAligner()
     messages = [
-        aligner.client_update(X, site).with_encoder(feature_fingerprint(columns))
+        aligner.client_update(X, client=site).with_encoder(feature_fingerprint(columns))
         for site, columns in {"A": ["u", "v", "w"], "B": ["v", "u", "w"]}.items()
     ]
     with pytest.raises(

@@ -10,8 +10,8 @@ import pytest
 from sklearn.covariance import ledoit_wolf, oas
 
 from skslot import FederatedOTAligner
-from skslot.exchange import AlignmentReference, ClientStatistics
-from skslot.exchange._packing import pack_triangle, triangle_order, unpack_triangle
+from skslot._linalg import pack_triangle, triangle_order, unpack_triangle
+from skslot.exchange import AlignmentReference, ClientStatistics, Message
 from skslot.statistics import FeatureMoments
 
 
@@ -23,7 +23,7 @@ def random_covariance(n_features, seed=0):
 def statistics_of(X, client=None, **params):
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*(do not vary|is singular)")
-        return FederatedOTAligner(**params).client_update(X, client)
+        return FederatedOTAligner(**params).client_update(X, client=client)
 
 
 @pytest.mark.parametrize("n_features", [1, 2, 3, 17])
@@ -214,3 +214,15 @@ def test_representations_are_short():
     assert repr(example_reference()) == (
         "AlignmentReference(n_features=2, n_iter=3, residual=1.0e-09)"
     )
+
+
+def test_number_of_features_comes_from_an_array_or_is_missed():
+    class Sizes(Message):
+        table: np.ndarray = Message.array("c", "m", meaning="a table")
+
+    class Nothing(Message):
+        text: str = Message.fact("some text")
+
+    assert Sizes(np.zeros((2, 5))).n_features == 5
+    with pytest.raises(TypeError, match="Nothing needs an array of size 'm'"):
+        _ = Nothing("a").n_features

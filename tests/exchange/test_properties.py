@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from skslot._linalg import pack_triangle
 from skslot.exchange import (
     AlignedModel,
     AlignmentReference,
@@ -20,7 +21,6 @@ from skslot.exchange import (
     MessageError,
     load_message,
 )
-from skslot.exchange._packing import pack_triangle
 from skslot.exchange._wire import WIRE_DTYPES
 
 WHOLE = st.integers(-(2**63) + 1, 2**63 - 1)
@@ -69,11 +69,12 @@ def class_statistics(draw, rng, m, scale, classes, counts, covariance):
 
 
 def mixtures(draw, rng, m, scale, classes, counts, covariance):
-    kind = draw(st.sampled_from(["spherical", "diag", "full"]))
+    kind = draw(st.sampled_from(["spherical", "diag", "full", "lowrank"]))
     each = rng.integers(1, 4, len(classes)).astype(np.int32)
     weights = np.concatenate([rng.dirichlet(np.ones(n)) for n in each])
     triangle = pack_triangle(covariance)
     flat = {"spherical": triangle[:1], "diag": np.diag(covariance), "full": triangle}
+    flat["lowrank"] = np.append(scale * rng.standard_normal(m), scale)
     is_aligned = draw(st.booleans())
     return ClassMixtures(
         classes,

@@ -36,6 +36,7 @@ def test_more_partitions_keep_the_first(result):
     fewer = run_demo(1, TAUS)
     assert np.array_equal(fewer.accuracy[0], result.accuracy[0])
     assert np.array_equal(fewer.sent[0], result.sent[0])
+    assert np.array_equal(fewer.mixed_accuracy[0], result.mixed_accuracy[0])
 
 
 @pytest.mark.parametrize("method", [0, 1])
@@ -44,6 +45,13 @@ def test_aligned_is_better_than_plain(result, method):
     plain, aligned = result.accuracy[:, method].mean(axis=2).T
     assert (aligned > plain).all()
     assert aligned.mean() > plain.mean() + 0.03
+
+
+def test_mixed_effects_are_better_than_the_aligned_methods_of_one_message(result):
+    """In every partition, from the bytes that FedCGS sends."""
+    mixed = result.mixed_accuracy.mean(axis=1)
+    assert (mixed > result.accuracy[:, 0, 1].mean(axis=1)).all()
+    assert (result.mixed_sent < result.sent[:, 0, 1] + 100).all()
 
 
 def test_labels_are_skewed(result):
@@ -68,7 +76,9 @@ def test_fedavg_sends_statistics_besides(result):
     data = FeatureSet.embedded()
     rows, _ = data.partition(0.1, 0)
     statistics = [
-        FederatedOTAligner().client_update(data.X[rows][data.client_ids[rows] == c], c)
+        FederatedOTAligner().client_update(
+            data.X[rows][data.client_ids[rows] == c], client=c
+        )
         for c in data.clients
     ]
     extra = np.diff(result.sent[0, 2], axis=0)[0]
@@ -89,8 +99,18 @@ def test_report_has_the_tables(result):
                 means.std(ddof=1) / np.sqrt(3),
                 result.sent[:, row, column].mean() / 1000,
             ]
-            line = line_of(result, f"{method:<10}tau={tau:g} ")
-            assert line.split()[2:] == [f"{number:.1f}" for number in expected]
+            cells = [method, f"tau={tau:g}", *(f"{number:.1f}" for number in expected)]
+            assert cells in [line.split() for line in str(result).split("\n")]
+
+
+def test_report_has_mixed_effects_in_a_line_of_its_own(result):
+    percent = 100 * result.mixed_accuracy
+    line = line_of(result, "mixed effects")
+    sites = [f"{number:.1f}" for number in percent.mean(axis=0)]
+    assert line.split()[2:6] == sites
+    assert f"Mixed effects reach {percent.mean():.1f} %" in " ".join(
+        str(result).split()
+    )
 
 
 def test_report_says_how_tau_was_chosen(result):
@@ -122,8 +142,15 @@ def test_report_says_what_is_missing(result):
 
 
 def test_one_partition_has_no_standard_error(result):
-    one = replace(result, accuracy=result.accuracy[:1], sent=result.sent[:1])
+    one = replace(
+        result,
+        accuracy=result.accuracy[:1],
+        sent=result.sent[:1],
+        mixed_accuracy=result.mixed_accuracy[:1],
+        mixed_sent=result.mixed_sent[:1],
+    )
     assert line_of(one, "FedCGS").split()[-2] == "-"
+    assert line_of(one, "mixed effects").split()[-2] == "-"
 
 
 def test_picture_shows_the_training_rows(result):

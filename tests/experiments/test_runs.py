@@ -8,7 +8,15 @@ import pytest
 
 from skslot.datasets import make_shifted_clients
 from skslot.experiments import FeatureSet, paper_results, run_experiment
-from skslot.experiments._plans import ONE_SHOT, PLANS, SEEDED
+from skslot.experiments._paper_tables import ONE_SHOT, OURS, PLANS, SEEDED
+from skslot.experiments._sites import (
+    LocalDiscriminant,
+    at_known_sites,
+    at_new_sites,
+    set_aside,
+)
+
+pytest.importorskip("skorch")  # most experiments compare with FedAvgClassifier
 
 
 def small_data(n_clients=3):
@@ -27,10 +35,20 @@ def stored(tmp_path_factory):
     return run_experiment("main", DATA, 2, results=path), path
 
 
-def test_main_has_the_rows_of_the_paper(stored):
+def test_main_has_the_rows_of_the_paper_and_ours_below(stored):
     result, _ = stored
     rows = [(row.method, row.tau) for row in result.rows()]
-    assert rows == [("FedAvg", 0.0)] + [(m, t) for m in ONE_SHOT for t in (0.0, 0.4)]
+    paper = [("FedAvg", 0.0)] + [(m, t) for m in ONE_SHOT for t in (0.0, 0.4)]
+    assert rows == paper + list(OURS)
+    last = str(result).splitlines()[-4:]
+    assert [line.startswith("0.1, ours  ") for line in last] == [False] + [True] * 3
+
+
+def test_ours_gain_on_fedcgs_without_alignment(stored):
+    result, _ = stored
+    means = {(row.method, row.tau): row.mean for row in result.rows()}
+    for row in result.rows()[-3:]:
+        assert row.gain == pytest.approx(row.mean - means["FedCGS", 0.0])
 
 
 def test_mean_std_and_gain_follow_from_the_runs(stored):
@@ -103,6 +121,45 @@ def test_other_experiments_run(name):
     assert len(result.rows()) == len(PLANS[name].rows)
     assert len(result.clients) == 3 * PLANS[name].n_parts
     assert all(0 <= v <= 100 for values in result.accuracy.values() for v in values)
+
+
+def test_unlabelled_measures_known_and_new_sites(tmp_path):
+    path = tmp_path / "runs.jsonl"
+    result = run_experiment("unlabelled", DATA, 1, results=path)
+    rows = {row.method: row for row in result.rows() if row.alpha == 0.1}
+    train, test = (DATA.select(rows) for rows in DATA.partition(0.1, 0))
+    found = at_known_sites(train, test, 0) | at_new_sites(train, test, 0)
+    assert {name: list(row.accuracy.values()) for name, row in rows.items()} == found
+    after, before = rows["+ 200 unlabelled"], rows["labelled rows only"]
+    assert after.gain == pytest.approx(after.mean - before.mean)
+    moved, fedcgs = rows["mixed, 200 unlabelled"], rows["new site, FedCGS"]
+    assert moved.gain == pytest.approx(moved.mean - fedcgs.mean)
+    seen = []
+    run_experiment(
+        "unlabelled", DATA, 1, results=path, progress=lambda *c: seen.append(c)
+    )
+    assert seen == [(len(result.accuracy),) * 2]
+
+
+def test_sites_are_tested_on_other_rows_than_they_learn_from():
+    numbered = replace(DATA, X=np.arange(900.0).reshape(-1, 1))
+    aside, rest = set_aside(numbered, np.random.default_rng(0))
+    assert not np.intersect1d(aside.X, rest.X).size
+    assert len(aside.X) + len(rest.X) == 900
+    sizes = [
+        np.unique(rows.client_ids, return_counts=True)[1] for rows in (aside, rest)
+    ]
+    assert np.abs(sizes[0] - sizes[1]).max() <= 1
+
+
+def test_local_training_uses_the_rows_of_a_site_alone():
+    X, y = np.array([[0.0], [1], [5], [6], [0], [9]]), np.array(list("aabbcd"))
+    ids = np.array([0, 0, 0, 0, 1, 1])
+    local = LocalDiscriminant().fit(X, y, ids)
+    assert local.predict(X, ids).tolist() == y.tolist()
+    assert local.predict(X[[0, 4]], ids[[4, 0]]).tolist() == ["c", "a"]
+    one = LocalDiscriminant().fit(X[:2], y[:2], ids[:2])
+    assert one.predict(X[2:4], ids[2:4]).tolist() == ["a", "a"]
 
 
 def as_dataset(name):

@@ -14,6 +14,7 @@ from flwr.clientapp import ClientApp
 from scanners.task import MODEL, keep_model, load_data, site_folder
 
 from skslot.exchange import ClassStatistics
+from skslot.exchange._wire import encode
 from skslot.flower import make_client_app
 
 SECRET = "patient 4711 of ward 3"
@@ -45,7 +46,8 @@ def summary(message, context):
         return reply
     honest_answer = ClassStatistics.from_bytes(reply.content["skslot"]["message"])
     forged = replace(honest_answer, means=np.full_like(honest_answer.means, np.nan))
-    record = {"message": forged._encode("float64"), "code": ""}
+    data = encode(forged.kind, forged._arrays(), forged._json_facts(), "float64")
+    record = {"message": data, "code": ""}
     return Message(RecordDict({"skslot": ConfigRecord(record)}), reply_to=message)
 
 

@@ -15,12 +15,12 @@ from skslot import (
     FedPFTClassifier,
 )
 from skslot.exchange import AlignmentReference
+from skslot.exchange._receiving import find_misfits
 from skslot.flower import make_client_app
-from skslot.flower._agreement import find_misfits
 
 ALIGNER = FederatedOTAligner()
 PIPELINE = make_pipeline(ALIGNER, FedCGSClassifier())
-FEDAVG = FedAvgClassifier(max_epochs=1, random_state=0)
+FEDAVG = FedAvgClassifier(net__max_epochs=1, random_state=0)
 OTHERS = ["flatbed", "microfilm", "phone"]
 
 
@@ -102,7 +102,7 @@ def statistics(*sizes):
     """Messages of clients with so many features, by their node."""
     rng = np.random.default_rng(0)
     return {
-        node: ALIGNER.client_update(rng.normal(size=(20, size)), f"client {node}")
+        node: ALIGNER.client_update(rng.normal(size=(20, size)), client=f"{node}")
         for node, size in enumerate(sizes)
     }
 

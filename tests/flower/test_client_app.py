@@ -1,6 +1,8 @@
 """What a site says, and what it never says."""
 
 import logging
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +12,7 @@ from sklearn.pipeline import make_pipeline
 from skslot import FedCGSClassifier, FederatedOTAligner
 from skslot.exchange import ClassStatistics, ClientStatistics, LinearModel
 from skslot.flower import make_client_app
-from skslot.flower._report import REASONS
+from skslot.flower._exchanges import REASONS
 
 SECRET = "patient 4711 of ward 3"
 PIPELINE = make_pipeline(FederatedOTAligner(), FedCGSClassifier())
@@ -37,7 +39,7 @@ def test_statistics_are_those_of_the_client_step(app, request_of, context, rows_
     assert record["code"] == ""
     assert ClientStatistics.from_bytes(
         record["message"]
-    ) == FederatedOTAligner().client_update(X, name)
+    ) == FederatedOTAligner().client_update(X, client=name)
 
 
 def test_statistics_are_sent_once_per_run(app, request_of, context):
@@ -164,3 +166,23 @@ def test_classifier_sends_in_its_own_precision(rows_of, request_of, context):
     data = ask(app, request_of("query.summary"), context)["message"]
     message = classifier.client_update(*rows_of("fax")[:2], client="fax")
     assert ClassStatistics.from_bytes(data) == replace(message, client="fax")
+
+
+def test_without_flower_the_error_names_the_extra():
+    code = """
+import sys
+sys.modules["flwr"] = None
+from skslot import FederatedOTAligner
+from skslot.flower import make_client_app, make_server_app
+for make in (lambda: make_client_app(None, FederatedOTAligner()),
+             lambda: make_server_app(FederatedOTAligner())):
+    try:
+        make()
+    except ImportError as error:
+        print(error)
+"""
+    command = [sys.executable, "-c", code]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    lines = result.stdout.splitlines()
+    assert len(lines) == 2
+    assert all('pip install "skslot[flower]"' in line for line in lines)

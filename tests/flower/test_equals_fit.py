@@ -4,16 +4,30 @@ import numpy as np
 import pytest
 import sklearn
 from numpy.testing import assert_allclose
+from sklearn.kernel_approximation import RBFSampler
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from skslot import (
     FedAvgClassifier,
     FedCGSClassifier,
+    FedCOFClassifier,
+    FedCoresetClassifier,
+    FedEnsembleClassifier,
     FederatedOTAligner,
+    FedMergeClassifier,
     FedPFTClassifier,
+    FedQDAClassifier,
+    FedRidgeClassifier,
+    MixedEffectsAligner,
+    MixedEffectsClassifier,
 )
-from skslot.exchange import AlignmentReference, LinearModel
+from skslot.exchange import (
+    AlignedModel,
+    AlignmentReference,
+    LinearModel,
+    MixedEffectsModel,
+)
 from skslot.flower import make_client_app, make_server_app
 
 FLOAT64 = {"wire_dtype": "float64"}
@@ -30,6 +44,33 @@ CLASSIFIERS = {
     ),
     "FedPFT after aligner": make_pipeline(
         ALIGNER, FedPFTClassifier(random_state=0, **FLOAT64)
+    ),
+    "FedRidge, aligned, one upload": FedRidgeClassifier(aligner=ALIGNER),
+    "FedCOF after aligner": make_pipeline(ALIGNER, FedCOFClassifier(**FLOAT64)),
+    "FedCoreset, aligned, one upload": FedCoresetClassifier(
+        min_samples=10, aligner=ALIGNER, random_state=0, **FLOAT64
+    ),
+    "FedMerge, aligned, one upload": FedMergeClassifier(aligner=ALIGNER, **FLOAT64),
+    "FedEnsemble, aligned, one upload": FedEnsembleClassifier(
+        "stack", aligner=ALIGNER, **FLOAT64
+    ),
+}
+
+
+MIXED = {
+    "mixed effects": MixedEffectsClassifier(),
+    "mixed effects, offsets only": MixedEffectsClassifier(tau=0, priors="client"),
+    "FedCGS, mixed aligner, one upload": FedCGSClassifier(
+        aligner=MixedEffectsAligner(tau="auto")
+    ),
+    "FedPFT, mixed aligner, one upload": FedPFTClassifier(
+        covariance_type="full", aligner=MixedEffectsAligner(), random_state=0, **FLOAT64
+    ),
+    "FedCGS after mixed aligner": make_pipeline(
+        MixedEffectsAligner(), FedCGSClassifier()
+    ),
+    "FedPFT after mixed aligner": make_pipeline(
+        MixedEffectsAligner(tau="auto"), FedPFTClassifier(random_state=0, **FLOAT64)
     ),
 }
 
@@ -55,15 +96,33 @@ def test_aligner(tau, federate, digits):
     )
     for name, at_site in received.items():
         rows = X[site == name]
-        own = aligner.client_update(rows, name, y=y[site == name])
+        own = aligner.client_update(rows, y=y[site == name], client=name)
         aligned = aligner.client_map(own, at_site).transform(rows)
         assert_allclose(aligned, aligner.transform(rows, client_ids=name), atol=1e-12)
 
 
-@pytest.mark.parametrize("name", CLASSIFIERS)
+@pytest.mark.parametrize("tau", [0, "auto"])
+def test_mixed_effects_aligner(tau, federate, digits):
+    X, y, site = digits
+    aligner = MixedEffectsAligner(tau=tau)
+    report, folder, received = federate(aligner)
+    aligner.fit(X, y, client_ids=site)
+    assert report.status == "completed"
+    assert not (folder / "model.slot").exists()
+    assert sorted(received) == sorted(set(site))
+    for name, at_site in received.items():
+        assert at_site == MixedEffectsModel.load(folder / "reference.slot")
+        rows = X[site == name]
+        own = aligner.client_update(rows, y=y[site == name], client=name)
+        aligned = aligner.client_map(own, at_site).transform(rows)
+        expected = aligner.transform(rows, client_ids=name)
+        assert_allclose(aligned, expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", [*CLASSIFIERS, *MIXED])
 def test_classifier(name, federate, digits, scores):
     X, y, site = digits
-    estimator = sklearn.clone(CLASSIFIERS[name])
+    estimator = sklearn.clone({**CLASSIFIERS, **MIXED}[name])
     report, folder, received = federate(estimator, client={"encoder": "pixels"})
     estimator.fit(X, y, client_ids=site)
     expected = estimator.decision_function(X, client_ids=site)
@@ -79,12 +138,47 @@ def test_classifier(name, federate, digits, scores):
     assert (folder / "reference.slot").exists() == ("ali" in name or "auto" in name)
 
 
-@pytest.mark.parametrize("aligned", [False, True])
-def test_federated_averaging(aligned, federate, digits, scores):
+@pytest.mark.parametrize("name", [name for name in CLASSIFIERS if name != "FedCGS"])
+def test_sites_that_align_by_themselves_get_the_same_from_the_model_of_all(
+    name, federate, rows_of, scores
+):
+    _, folder, received = federate(CLASSIFIERS[name])
+    model = AlignedModel.load(folder / "model.slot")
+    aligner = FederatedOTAligner(tau=model.tau)
+    for client, sent in received.items():
+        X, _, _ = rows_of(client)
+        own = aligner.client_update(X, client=client)
+        aligned = aligner.client_map(own, model.reference).transform(X)
+        expected = scores(sent, X)
+        unit = np.abs(expected).max()
+        found = scores(model.head, aligned)
+        assert_allclose(found / unit, expected / unit, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["mixed effects", "mixed effects, offsets only"])
+def test_sites_derive_their_classifier_from_the_model_of_mixed_effects(
+    name, federate, rows_of, scores
+):
+    _, folder, received = federate(MIXED[name])
+    model = MixedEffectsModel.load(folder / "model.slot")
+    for client, sent in received.items():
+        X, y, _ = rows_of(client)
+        own = MIXED[name].client_update(X, y, client=client)
+        at_site = MixedEffectsClassifier.from_model(model, own)
+        expected = scores(sent, X)
+        unit = np.abs(expected).max()
+        found = at_site.decision_function(X)
+        assert_allclose(found / unit, expected / unit, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("aligner", [None, ALIGNER, MixedEffectsAligner()])
+def test_federated_averaging(aligner, federate, digits, scores):
     X, y, site = digits
-    estimator = FedAvgClassifier(n_rounds=2, max_epochs=1, random_state=0, **FLOAT64)
-    if aligned:
-        estimator = make_pipeline(ALIGNER, estimator)
+    estimator = FedAvgClassifier(
+        n_rounds=2, net__max_epochs=1, random_state=0, **FLOAT64
+    )
+    if aligner is not None:
+        estimator = make_pipeline(aligner, estimator)
     report, _, received = federate(
         estimator, client={"classes": np.unique(y), "encoder": "a"}
     )
@@ -130,8 +224,12 @@ def test_two_classes(federate, digits, scores):
         (make_pipeline(FedCGSClassifier(), ALIGNER), "cannot run over Flower"),
         (make_pipeline(ALIGNER, ALIGNER), "cannot run over Flower"),
         (FederatedOTAligner(client_column=0), "client_column of FederatedOTAligner"),
-        (FedAvgClassifier(head=print), "head=None"),
+        (FedAvgClassifier(net=print), "net=None"),
+        (FedQDAClassifier(), "result of FedQDAClassifier .* no linear model"),
+        (FedEnsembleClassifier(), "choose .* combine='stack'"),
+        (FedRidgeClassifier(feature_map=RBFSampler()), "no linear model"),
         (make_pipeline(ALIGNER, FedCGSClassifier(aligner=ALIGNER)), "aligns twice"),
+        (make_pipeline(ALIGNER, MixedEffectsClassifier()), "aligns twice"),
     ],
 )
 def test_unsupported_estimators_are_refused(estimator, match):

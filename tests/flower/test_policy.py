@@ -8,12 +8,12 @@ import pytest
 from sklearn.pipeline import make_pipeline
 
 from skslot import FedCGSClassifier, FederatedOTAligner
+from skslot._linalg import pack_triangle
 from skslot.exchange import AlignmentReference
-from skslot.exchange._packing import pack_triangle
+from skslot.exchange._wire import encode
 from skslot.flower import FederationReport, make_client_app
-from skslot.flower._exchanges import Answer, group_replies
-from skslot.flower._optional import flower_modules
-from skslot.flower._report import REASONS, ClientRecord
+from skslot.flower._client import flower_modules
+from skslot.flower._exchanges import REASONS, Answer, ClientRecord, group_replies
 
 ALIGNER = FederatedOTAligner()
 
@@ -21,8 +21,10 @@ ALIGNER = FederatedOTAligner()
 def forger(rows_of, site, **changes):
     """App of a client whose message no honest client could send."""
     flower, clientapp, _ = flower_modules()
-    message = ALIGNER.client_update(*rows_of(site)[::2])
-    data = replace(message, **changes)._encode("float64")
+    X, _, client = rows_of(site)
+    message = ALIGNER.client_update(X, client=client)
+    forged = replace(message, **changes)
+    data = encode(forged.kind, forged._arrays(), forged._json_facts(), "float64")
     return replying({"message": data, "code": ""})
 
 

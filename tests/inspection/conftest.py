@@ -2,9 +2,9 @@
 
 import pytest
 
-from skslot import FederatedOTAligner
+from skslot import FederatedOTAligner, MixedEffectsClassifier
 from skslot.datasets import load_digit_scanners
-from skslot.experiments import paper_split
+from skslot.model_selection import paper_split
 
 matplotlib = pytest.importorskip("matplotlib")
 
@@ -39,3 +39,9 @@ def training(digits, partition):
 def aligner(training):
     X, _, ids = training
     return FederatedOTAligner(tau=0.3).fit(X, client_ids=ids)
+
+
+@pytest.fixture(scope="session")
+def mixed(training):
+    X, y, ids = training
+    return MixedEffectsClassifier().fit(X, y, client_ids=ids)

@@ -111,7 +111,7 @@ def test_ids_may_be_a_column(training):
     [
         ({"color_by": "site"}, "color_by must be 'client', 'class' or a list"),
         ({"color_by": "class"}, "needs labels; pass y"),
-        ({"taus": [2]}, "'tau' parameter"),
+        ({"taus": [2]}, "tau must lie in"),
         ({"y": [0]}, "inconsistent numbers of samples"),
     ],
 )

@@ -17,7 +17,6 @@ from sklearn.model_selection import (
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-import skslot.alignment._fitted as fitted_module
 from skslot import FedCGSClassifier, FederatedOTAligner
 from skslot.datasets import load_digit_scanners, make_shifted_clients
 from skslot.metrics import make_client_scorer
@@ -259,7 +258,7 @@ def test_auto_in_the_grid_is_not_held_against_a_candidate():
     found.fit(X, Y, client_ids=IDS)
     assert found.best_params_ == {"aligner__tau": "auto"}
     assert found.best_tau_ == found.tau_auto_
-    assert found.best_estimator_.reference_.tau == pytest.approx(found.tau_auto_)
+    assert found.best_estimator_.aligner_.tau_ == pytest.approx(found.tau_auto_)
 
 
 def test_grids_some_without_tau_use_the_tau_of_the_estimator():
@@ -405,16 +404,8 @@ def test_better_than_plain_search_under_label_shift():
 
 
 def test_memory_computes_the_alignment_once_per_fold_and_shrinkage(
-    tmp_path, monkeypatch
+    tmp_path, count_calls
 ):
-    calls = []
-    aggregate = fitted_module.aggregate
-
-    def counted(*args, **params):
-        calls.append(args)
-        return aggregate(*args, **params)
-
-    monkeypatch.setattr(fitted_module, "aggregate", counted)
     pipeline = make_pipeline(
         FederatedOTAligner(memory=str(tmp_path)), FedCGSClassifier()
     )
@@ -422,7 +413,7 @@ def test_memory_computes_the_alignment_once_per_fold_and_shrinkage(
         "federatedotaligner__tau": [0.0, 0.2, 0.4, 0.6, 0.8, 1.0],
         "federatedotaligner__shrinkage": [0.1, 0.5],
     }
-    GridSearchCV(pipeline, grid, cv=FOLDS, error_score="raise").fit(
-        X, Y, client_ids=IDS
-    )
-    assert len(calls) == 2 * 2 + 1  # folds times shrinkages, and the refit
+    search = GridSearchCV(pipeline, grid, cv=FOLDS, error_score="raise")
+    with count_calls("solve_reference") as called:
+        search.fit(X, Y, client_ids=IDS)
+    assert len(called) == 2 * 2 + 1  # folds times shrinkages, and the refit

@@ -1,0 +1,165 @@
+"""LAPACK on symmetric matrices, full and packed; only lower triangles are read."""
+
+import numpy as np
+from scipy.linalg import LinAlgError
+from scipy.linalg.blas import dsyrk, dtrsm
+from scipy.linalg.lapack import (
+    dpftrf,
+    dpotrf,
+    dsyevd,
+    dsygst,
+    dtpttr,
+    dtrttp,
+    spftrf,
+)
+
+# Covariances often come from float32 or from a wire format: what is below this
+# share of the largest entry (or eigenvalue) is rounding, not a mistake.
+ROUNDING = 1e-6
+
+
+def check_covariance(matrix, name, n_features=None):
+    """Return ``matrix`` as float64 after checking that it can be a covariance."""
+    matrix = np.asarray(matrix, dtype=np.float64)
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not matrix.size:
+        raise ValueError(f"{name} must be a square matrix, got shape {matrix.shape}.")
+    if n_features is not None and len(matrix) != n_features:
+        raise ValueError(
+            f"{name} is {len(matrix)} x {len(matrix)}, expected "
+            f"{n_features} x {n_features} like the others."
+        )
+    if not np.isfinite(matrix).all():
+        raise ValueError(f"{name} contains NaN or infinity.")
+    if np.abs(matrix - matrix.T).max() > ROUNDING * np.abs(matrix).max():
+        raise ValueError(f"{name} is not symmetric.")
+    return matrix
+
+
+def is_constant(variances, mean):
+    """Whether features do not vary, but for the rounding of numbers so far from 0."""
+    rounding = 8 * np.finfo(np.float64).eps * np.abs(mean)
+    return bool(np.all(variances <= rounding**2))
+
+
+def check_eigenvalues(eigenvalues, name):
+    """Refuse a spectrum that no covariance can have."""
+    if eigenvalues[0] < -ROUNDING * max(eigenvalues[-1], -eigenvalues[0] * ROUNDING):
+        raise ValueError(
+            f"{name} is not positive semi-definite: its smallest eigenvalue is "
+            f"negative, at {eigenvalues[0] / np.abs(eigenvalues).max():.1e} of the "
+            "largest in magnitude."
+        )
+
+
+def eigh(matrix, *, overwrite=False):
+    """Eigenvalues in ascending order and eigenvectors as Fortran-ordered columns."""
+    eigenvalues, vectors, info = dsyevd(matrix, lower=1, overwrite_a=overwrite)
+    if info:
+        raise LinAlgError(f"eigendecomposition did not converge (info={info}).")
+    return eigenvalues, vectors
+
+
+def cholesky(matrix):
+    """Lower factor in Fortran order; LinAlgError if not positive definite."""
+    factor, info = dpotrf(matrix, lower=1, clean=1)
+    if info:
+        raise LinAlgError("matrix is not positive definite.")
+    return factor
+
+
+def congruence(matrix, lower_factor):
+    """Lower triangle of ``L.T @ matrix @ L``, in half the work of two products."""
+    product, _ = dsygst(matrix, lower_factor, itype=2, lower=1)
+    return product
+
+
+def gram(matrix):
+    """``matrix @ matrix.T`` as a full symmetric matrix."""
+    return mirror(dsyrk(1.0, matrix, lower=1))
+
+
+def mirror(lower):
+    """Full symmetric matrix from a lower triangle with zeros above."""
+    full = lower + lower.T
+    full[np.diag_indices_from(full)] *= 0.5
+    return full
+
+
+def solve_right(lower_factor, matrix):
+    """``matrix @ inv(L)``."""
+    return dtrsm(1.0, lower_factor, matrix, side=1, lower=1)
+
+
+def solve_left_transposed(lower_factor, matrix):
+    """``inv(L.T) @ matrix``."""
+    return dtrsm(1.0, lower_factor, matrix, side=0, lower=1, trans_a=1)
+
+
+# ------------------------------------------------------------------ packed
+
+
+def pack_triangle(matrix):
+    """Upper triangle, row by row, as a vector of length ``m (m + 1) / 2``."""
+    packed, _ = dtrttp(matrix.T, uplo="L")
+    return packed
+
+
+def unpack_triangle(packed):
+    """Full symmetric matrix from its packed upper triangle."""
+    return mirror(unpack_lower_triangle(packed))
+
+
+def unpack_lower_triangle(packed):
+    """Lower triangle of the same matrix, with zeros above."""
+    lower, _ = dtpttr(triangle_order(len(packed)), packed, uplo="L")
+    return lower
+
+
+def triangle_order(length):
+    """Order of the matrix whose packed triangle has this length."""
+    order = (int(np.sqrt(8 * length + 1)) - 1) // 2
+    if order * (order + 1) // 2 != length:
+        raise ValueError(f"a packed triangle cannot have {length} entries.")
+    return order
+
+
+def packed_diagonal(order):
+    """Positions of the diagonal in a packed triangle."""
+    return np.r_[0, np.cumsum(np.arange(order, 1, -1))]
+
+
+def is_semidefinite(packed, tolerance):
+    """Whether no eigenvalue is below minus the tolerance, but for rounding.
+
+    Narrow numbers are factorised in single precision, which is faster and takes half
+    the memory; the tolerance for float32 is near its rounding, so that a failure is
+    looked at again.
+    """
+    precisions = {"float16": [np.float32], "float32": [np.float32, np.float64]}
+    return any(
+        _has_cholesky_factor(packed, tolerance, precision)
+        for precision in precisions.get(packed.dtype.name, [np.float64])
+    )
+
+
+def _has_cholesky_factor(packed, shift, dtype):
+    """Whether Cholesky's method succeeds once the diagonal is shifted.
+
+    In LAPACK's rectangular full packed format, which has the size of the triangle and
+    nearly the speed of a full matrix. Its columns are the rows here.
+    """
+    order = triangle_order(len(packed))
+    half, is_even = (order + 1) // 2, 1 - order % 2
+    rectangle = np.empty((half, order + is_even), dtype)
+    stop = 0
+    for index in range(order):
+        start, stop = stop, stop + order - index
+        if index < half:
+            column = rectangle[index, index + is_even :]
+        else:
+            column = rectangle[index - half + 1 - is_even :, index - half]
+        column[:] = packed[start:stop]
+        column[0] += shift
+    factorise = spftrf if dtype is np.float32 else dpftrf
+    _, info = factorise(order, rectangle.ravel(), uplo="L", overwrite_a=1)
+    return info == 0

@@ -1,0 +1,45 @@
+"""Tables and lists as text."""
+
+import numpy as np
+
+
+def text_table(rows, align="lr"):
+    """Lay out rows of text cells in columns, two spaces apart.
+
+    ``align`` has "l" or "r" for each column; its last letter is for all columns that
+    follow. A row may be shorter than the longest; an empty one is an empty line.
+    """
+    n_columns = max(map(len, rows))
+    align += align[-1] * (n_columns - len(align))
+    widths = [
+        max(len(row[column]) for row in rows if column < len(row))
+        for column in range(n_columns)
+    ]
+    just = {"l": str.ljust, "r": str.rjust}
+    return "\n".join(
+        "  ".join(
+            just[side](cell, width)
+            for cell, side, width in zip(row, align, widths, strict=False)
+        ).rstrip()
+        for row in rows
+    )
+
+
+def count_table(counts, row_names, column_names):
+    """Lay out counts with their names and the sum of each row; a dot stands for 0."""
+    table = np.column_stack([counts, np.sum(counts, axis=1)])
+    rows = [["", *map(str, column_names), "rows"]]
+    for name, line in zip(row_names, table.tolist(), strict=True):
+        rows.append([str(name), *(str(count or ".") for count in line)])
+    # columns of a few digits have one width, which reads better down the page
+    return text_table([[f"{row[0]:5}", *(f"{c:>3}" for c in row[1:])] for row in rows])
+
+
+def list_groups(groups, most=5):
+    """List groups of rows with their sizes."""
+    shown = [
+        f"{group} with {size:.3g} row{'s' * (size != 1)}"
+        for group, size in groups.items()
+    ]
+    more = [f"{len(shown) - most} more"] if len(shown) > most else []
+    return ", ".join(shown[:most] + more)

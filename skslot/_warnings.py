@@ -1,0 +1,33 @@
+"""Warnings that point at the user's line, however deep below it they arise."""
+
+import sys
+import warnings
+
+# What may stand between the user's line and ours.
+OURS = {"skslot", "sklearn", "joblib"}
+
+
+def warn_user(message, category=UserWarning):
+    """Emit a warning from the innermost frame that is the user's.
+
+    That is the first one outside of skslot, scikit-learn, joblib and the standard
+    library, which runs threads and processes. In a thread that has no such frame, it is
+    the caller's.
+    """
+    caller = frame = sys._getframe(1)
+    while frame is not None and _is_ours(frame):
+        frame = frame.f_back
+    frame = frame or caller
+    warnings.warn_explicit(
+        message,
+        category,
+        filename=frame.f_code.co_filename,
+        lineno=frame.f_lineno,
+        module=frame.f_globals.get("__name__", "<string>"),
+        registry=frame.f_globals.setdefault("__warningregistry__", {}),
+    )
+
+
+def _is_ours(frame):
+    package = frame.f_globals.get("__name__", "").partition(".")[0]
+    return package in OURS or package in sys.stdlib_module_names

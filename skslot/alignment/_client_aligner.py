@@ -1,0 +1,458 @@
+"""Base of aligners: rows of many clients, and a map for each client."""
+
+from numbers import Integral
+
+import numpy as np
+from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, clone
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, check_memory, validate_data
+
+from .._clients import (
+    REMEDY,
+    ClientAwareMixin,
+    ClientGroups,
+    assert_finite_by_client,
+    check_client_ids,
+    check_client_name,
+    clients_array,
+    insert_client_column,
+    order_clients,
+    shorten,
+    without,
+)
+from .._sklearn_compat import HasMethods, StrOptions, _fit_context
+from ..exchange import Message, receive
+from ..statistics import FeatureMoments, class_means, merge_class_means
+from ._maps import move_rows
+
+
+class ClientAligner(
+    ClientAwareMixin, OneToOneFeatureMixin, TransformerMixin, BaseEstimator
+):
+    """An aligner: learns a map for each client, and moves rows by them.
+
+    A subclass computes an *alignment*: an object that has the ids of its ``clients``
+    and a dict of ``maps``, each a ``ClientMap`` of ``_map_type``. It has six methods
+    for that:
+
+    - ``_align_rows(X, groups, class_means)``: from rows; also returns the moments of
+      each client,
+    - ``_align_moments(moments, class_means, joined)``: from the moments of each
+      client; those in ``joined`` came later and have no say,
+    - ``_align_messages(messages, keep_maps)``: from what the clients sent,
+    - ``_make_map(client, message)``: a map that was not kept, from the message of the
+      client, which is read again if it is None,
+    - ``_with_client(alignment, client, moments, class_means)`` and
+      ``_without_client(alignment, client)``: the same with one client more or less.
+
+    ``_needs_labels`` says whether class means are needed, and ``_labels_missing`` what
+    is wrong without them. These methods are called on ``_fitted``, a copy with the
+    parameters of the last fit, so that parameters that are set later change nothing.
+    """
+
+    # Requested here, so that no user has to call set_fit_request and friends.
+    __metadata_request__fit = {"client_ids": True}
+    __metadata_request__partial_fit = {"client_ids": True}
+    __metadata_request__transform = {"client_ids": True}
+    __metadata_request__inverse_transform = {"client_ids": True}
+
+    _parameter_constraints: dict = {
+        "unknown_client": [StrOptions({"error", "identity", "adapt"})],
+        "client_column": [str, Integral, None],
+        "keep_client_column": ["boolean"],
+        "memory": [None, str, HasMethods("cache")],
+        "n_jobs": [Integral, None],
+    }
+
+    # ------------------------------------------------------------------ fitting
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X, y=None, client_ids=None):
+        """Learn the map of each client.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Features of all clients, in any order.
+        y : array-like of shape (n_samples,), default=None
+            Labels, if they are needed; ids go into ``client_ids``.
+        client_ids : array-like of shape (n_samples,), default=None
+            Client of each row. Without any ids all rows are one client, and alignment
+            changes nothing.
+
+        Returns
+        -------
+        self : object
+            The fitted aligner.
+        """
+        self._refuse_one_id_for_all(client_ids)
+        X, groups = self._read_rows(X, client_ids, y=y, reset=True)
+        fitted = clone(self)
+        means = fitted._means_by_class(X, y, groups)
+        moments, alignment = fitted._align_rows(X, groups, means)
+        self._keep(fitted, alignment, moments, means)
+        return self
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def partial_fit(self, X, y=None, client_ids=None):
+        """Add rows, of known or of new clients.
+
+        Exact: after any number of chunks the result is that of ``fit`` on all rows. The
+        maps are computed when they are next needed, not on each chunk.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            More rows.
+        y : array-like of shape (n_samples,), default=None
+            Labels, if they are needed; ids go into ``client_ids``.
+        client_ids : array-like of shape (n_samples,) or scalar, default=None
+            Client of each row; a scalar says that all rows are of one client.
+
+        Returns
+        -------
+        self : object
+            The aligner with the rows added.
+        """
+        first = not self.__sklearn_is_fitted__()
+        if not first and self._received is not None:
+            raise ValueError(
+                "this aligner was fitted from messages, to which no rows can be added; "
+                "let the client send a message on all of its rows."
+            )
+        X, groups = self._read_rows(X, client_ids, y=y, reset=first, adding=True)
+        moments = {} if first else dict(self._moments)
+        if moments and (None in groups.clients) != (None in moments):
+            raise ValueError(
+                "either all rows come with a client or none: rows were fitted "
+                f"{'without' if None in moments else 'with'} client_ids before."
+            )
+        for client, rows in zip(groups.clients, groups.rows, strict=True):
+            added = FeatureMoments.from_rows(X[rows])
+            moments[client] = moments[client] + added if client in moments else added
+        means = {} if first else dict(self._class_means)
+        for client, added in self._means_by_class(X, y, groups).items():
+            means[client] = merge_class_means(means.get(client, {}), added)
+        moments = {client: moments[client] for client in order_clients(moments)}
+        joined = {} if first else self._joined
+        self._keep(clone(self), None, moments, means, joined)
+        return self
+
+    def fit_messages(self, messages):
+        """Learn the map of each client from what the clients sent.
+
+        As ``fit``, at a server that has no rows.
+
+        Parameters
+        ----------
+        messages : iterable of Message
+            One message per client, of :meth:`client_update` or of a classifier.
+
+        Returns
+        -------
+        self : object
+            The fitted aligner.
+        """
+        self._validate_params()
+        return self._fit_received(receive(messages, Message), keep_maps=True)
+
+    def fit_transform(self, X, y=None, client_ids=None):
+        """Fit, and align the same rows.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Features of all clients.
+        y : array-like of shape (n_samples,), default=None
+            Labels, if they are needed.
+        client_ids : array-like of shape (n_samples,), default=None
+            Client of each row; handed to both ``fit`` and ``transform``.
+
+        Returns
+        -------
+        X_aligned : ndarray of shape (n_samples, n_features)
+            Aligned features.
+        """
+        return self.fit(X, y, client_ids).transform(X, client_ids)
+
+    def add_client(self, X, client, y=None):
+        """Give a client that joins later a map of its own.
+
+        Nobody else is affected, not even when more rows of this client come to
+        ``partial_fit`` later: its own map is then estimated from all of them.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Features of the new client, without the client column.
+        client : object
+            Its id.
+        y : array-like of shape (n_samples,), default=None
+            Labels of its rows, if there are any; alignment by optimal transport makes
+            no use of them.
+
+        Returns
+        -------
+        self : object
+            The aligner, which now knows the client.
+        """
+        check_is_fitted(self)
+        check_client_name(client)
+        check_client_ids([client], n_samples=1)
+        alignment = self._aligned()
+        if None in alignment.clients:
+            raise ValueError(
+                "the aligner was fitted without client_ids, so it has one nameless "
+                "client; fit it with ids before others join."
+            )
+        if client in alignment.clients:
+            raise ValueError(
+                f"client {client!r} is known already; use partial_fit to add rows."
+            )
+        if self.client_column is None:
+            validate_data(self, X, reset=False, skip_check_array=True)
+        X = self._read_client(X, client)
+        self._check_width(X)
+        moments = FeatureMoments.from_rows(X)
+        means, found = self._describe_newcomer(X, y, client)
+        self._alignment = self._fitted._with_client(alignment, client, moments, means)
+        self._moments = {**self._moments, client: moments}
+        self._class_means = {**self._class_means, client: means}
+        self._joined = {**self._joined, client: found}
+        return self
+
+    def remove_client(self, client):
+        """Undo :meth:`add_client`.
+
+        Parameters
+        ----------
+        client : object
+            The id of a client that joined later.
+
+        Returns
+        -------
+        self : object
+            The aligner, which does not know the client any more.
+        """
+        check_is_fitted(self)
+        if client not in self._joined:
+            raise ValueError(
+                f"client {client!r} is not among those that joined later, "
+                f"{shorten(self._joined)}; others can only be left out of a new fit."
+            )
+        self._alignment = self._fitted._without_client(self._aligned(), client)
+        for name in ("_moments", "_class_means", "_joined"):
+            setattr(self, name, without(getattr(self, name), client))
+        return self
+
+    # ------------------------------------------------------------- transforming
+
+    def transform(self, X, client_ids=None):
+        """Align rows, each by the map of its client.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Features.
+        client_ids : array-like of shape (n_samples,) or scalar, default=None
+            Client of each row; a scalar says that all rows are of one client. May be
+            left out only when a single client was fitted.
+
+        Returns
+        -------
+        X_aligned : ndarray of shape (n_samples, n_features)
+            Aligned features, in the precision of X.
+        """
+        check_is_fitted(self)
+        rows, groups = self._read_rows(X, client_ids, reset=False)
+        aligned = self._move(rows, groups)
+        if self.client_column is None or not self.keep_client_column:
+            return aligned
+        return insert_client_column(aligned, X, self.client_column)
+
+    def inverse_transform(self, X, client_ids=None):
+        """Move aligned rows back, each by the inverse map of its client.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Aligned features, as ``transform`` returned them.
+        client_ids : array-like of shape (n_samples,) or scalar, default=None
+            Client of each row. With ``client_column`` they are read from X if the
+            column was kept, and must be given here if it was dropped.
+
+        Returns
+        -------
+        X_original : ndarray of shape (n_samples, n_features)
+            Features before alignment, without the client column.
+        """
+        check_is_fitted(self)
+        if self.client_column is not None and self.keep_client_column:
+            X, client_ids, _ = self._read_client_column(X, client_ids)
+        else:
+            X = self._check_features(X)
+        self._check_width(X)
+        groups = (
+            self._groups_without_ids(len(X))
+            if client_ids is None
+            else ClientGroups.from_ids(client_ids, len(X))
+        )
+        assert_finite_by_client(X, groups, self)
+        unknown = self._unknown_among(groups)
+        if unknown and self.unknown_client == "adapt":
+            raise ValueError(
+                f"client {shorten(unknown)} was not seen in fit, and maps estimated "
+                "in transform are not kept. Call add_client(X, client) before it."
+            )
+        return self._move(X, groups, back=True)
+
+    def get_feature_names_out(self, input_features=None):
+        check_is_fitted(self)
+        names = super().get_feature_names_out(input_features)
+        if self.client_column is None or self.keep_client_column:
+            return names
+        return np.delete(names, self._client_position)
+
+    @property
+    def clients_(self):
+        """Client ids."""
+        check_is_fitted(self)
+        return clients_array(self._clients())
+
+    # ------------------------------------------------------------------ helpers
+
+    def _keep(self, fitted, alignment, moments, means, joined=None):
+        """Keep what was fitted; without an alignment, it is computed when needed.
+
+        ``joined`` has what was found out about each client that joined later.
+        """
+        self._fitted, self._alignment = fitted, alignment
+        self._moments, self._class_means = moments, means
+        self._joined, self._received = joined or {}, None
+
+    def _fit_received(self, received, keep_maps):
+        """Fit to messages; if there are too many to keep maps, these are made anew."""
+        fitted = clone(self)
+        alignment = fitted._align_messages(received, keep_maps)
+        senders = received.senders
+        check_named(senders)
+        self._keep(fitted, alignment, {}, {})
+        self._received = received
+        has_column = self.client_column is not None
+        self.n_features_in_ = senders[0].n_features + has_column
+        return self
+
+    def _aligned(self):
+        """The alignment, computed now if rows were added since."""
+        check_is_fitted(self)
+        if self._alignment is None:
+            self._alignment = self._fitted._align_moments(
+                self._moments, self._class_means, self._joined
+            )
+        return self._alignment
+
+    def _means_by_class(self, X, y, groups):
+        """Class means of each client, if they are needed."""
+        if not self._needs_labels:
+            return {}
+        y = self._check_labels(y, X)
+        check_classification_targets(y)
+        pairs = zip(groups.clients, groups.rows, strict=True)
+        return {client: class_means(X[rows], y[rows]) for client, rows in pairs}
+
+    def _check_width(self, X):
+        """Refuse rows of another number of features, which the column of ids is not."""
+        n_features = self.n_features_in_ - (self.client_column is not None)
+        if X.shape[1] != n_features:
+            raise ValueError(
+                f"X has {X.shape[1]} features, but {n_features} were aligned."
+            )
+
+    def _clients(self):
+        return (
+            list(self._moments) if self._alignment is None else self._alignment.clients
+        )
+
+    def _unknown_among(self, groups):
+        known = set(self._clients())
+        return [client for client in groups.clients if client not in known]
+
+    def _move(self, X, groups, back=False):
+        """Move the rows of each client by its map; strangers as the policy says."""
+        return move_rows(X, groups, self._maps_for(X, groups), back)
+
+    def _maps_for(self, X, groups):
+        """Map of each client whose rows are there."""
+        strangers = self._maps_of_strangers(X, groups)
+        return [strangers.get(each) or self._map_of(each) for each in groups.clients]
+
+    def _maps_of_strangers(self, X, groups):
+        """Map of each client that was not fitted, if the policy gives it one."""
+        unknown = self._unknown_among(groups)
+        if unknown and self.unknown_client == "error":
+            known = self._clients()
+            raise ValueError(
+                f"client {shorten(unknown)} was not seen in fit, which saw "
+                f"{'no client_ids' if known == [None] else shorten(known)}. Fit with "
+                "its rows, call add_client(X, client), or set unknown_client to "
+                "'identity' or 'adapt'."
+            )
+        return {
+            client: self._map_of_stranger(X[rows], client)
+            for client, rows in zip(groups.clients, groups.rows, strict=True)
+            if client in unknown
+        }
+
+    @property
+    def _keeps_maps(self):
+        """Whether the maps of all clients are in memory."""
+        alignment = self._aligned()
+        return len(alignment.maps) == len(alignment.clients)
+
+    def _map_of(self, client, message=None):
+        """Map of a client that was fitted, made anew if it was not kept."""
+        maps = self._aligned().maps
+        return maps[client] if client in maps else self._make_map(client, message)
+
+    def _map_of_stranger(self, X, client):
+        if self.unknown_client == "identity":
+            return self._map_type.identity(X.shape[1])
+        moments = FeatureMoments.from_rows(X)
+        means, _ = self._describe_newcomer(X, None, client)
+        adapted = self._fitted._with_client(self._aligned(), client, moments, means)
+        return adapted.maps[client]
+
+    def _describe_newcomer(self, X, y, client):
+        """Class means of a client that joins later, and what else was found out."""
+        return {}, None
+
+    def _groups_without_ids(self, n_samples):
+        clients = self._clients()
+        if len(clients) > 1:
+            raise ValueError(
+                f"client_ids is missing, but {len(clients)} clients were fitted, each "
+                f"with a map of its own. {REMEDY}"
+            )
+        if not clients:
+            raise ValueError("no client is known yet; call add_client(X, client).")
+        return ClientGroups.single(clients[0], n_samples)
+
+    def _cached(self, function, ignore=None):
+        return check_memory(self.memory).cache(function, ignore=ignore)
+
+    def __sklearn_is_fitted__(self):
+        return hasattr(self, "_fitted")
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+
+def check_named(senders):
+    """Refuse several messages without names, as each client gets its own map."""
+    if len(senders) > 1 and senders[0].client is None:
+        raise ValueError(
+            f"{len(senders)} messages came without names; give each client a name of "
+            "its own in client_update(..., client=...), as each gets its own map."
+        )

@@ -1,0 +1,37 @@
+"""Base of classifiers that need no more of a client than its class statistics."""
+
+from ..exchange import ClassStatistics
+from ..statistics import FeatureMoments
+from ._aligned import AlignedClassifierMixin, FoldedHeadsMixin
+from ._gaussian import counts_and_means, pool_statistics
+from ._one_shot import OneShotClassifier
+
+
+class ClassStatisticsClassifier(
+    FoldedHeadsMixin, AlignedClassifierMixin, OneShotClassifier
+):
+    """Linear classifier from class counts, class means and one covariance.
+
+    A subclass has the parameter ``aligner`` and a method ``_fit_head(pooled)``, which
+    sets ``coef_`` and ``intercept_`` from the statistics of all rows together.
+    """
+
+    _message_type = ClassStatistics
+
+    @property
+    def _ids_matter(self):
+        return self.aligner is not None
+
+    def _summarize(self, X, y, classes, client, seed):
+        self._warn_if_wire_is_coarse(X, client)
+        counts, means = counts_and_means(X, y, classes)
+        part = self._part_for_alignment(FeatureMoments.from_rows(X))
+        return ClassStatistics(classes.tolist(), counts, means, *part, client)
+
+    def _learn(self, messages, seed):
+        self._fit_aligner(messages, keep_maps=messages.in_memory)
+        pooled = pool_statistics(
+            self._aligned_messages(messages, ClassStatistics.pushed)
+        )
+        self.classes_ = pooled.classes
+        self._fit_head(pooled)

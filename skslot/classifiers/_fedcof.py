@@ -1,0 +1,209 @@
+"""FedCOF: a linear classifier from one round of class means."""
+
+from collections import Counter
+from dataclasses import replace
+from numbers import Real
+
+import numpy as np
+from scipy.linalg import cho_solve
+
+from .._sklearn_compat import Interval, StrOptions
+from ..exchange import ClassMeans, ClassStatistics
+from ..statistics import merge_class_means
+from ._class_statistics import ClassStatisticsClassifier
+from ._gaussian import LEAST_RIDGE, counts_and_means, factorise, stack_means
+
+# What gamma="auto" is, in units of the mean variance that client means suggest.
+AUTO = 0.1
+
+GAMMA_REMEDY = (
+    "so gamma=0 or a tiny gamma cannot invert it; use gamma='auto' or a larger number."
+)
+
+
+class FedCOFClassifier(ClassStatisticsClassifier):
+    """Federated classifier from class means alone, in one round.
+
+    Clients send class counts and class means, 4 C (m + 1) bytes in float32 for C
+    classes of m features. The covariance that a linear classifier needs is estimated
+    from how far the means of different clients lie apart (FedCOF [1]_).
+
+    Read more in the :doc:`User Guide </user_guide/classifiers>`.
+
+    Parameters
+    ----------
+    gamma : "auto" or float, default="auto"
+        Added to the variances of each class, as few clients show few directions in
+        which rows vary. "auto" is 0.1 times the mean variance that is estimated, of
+        classes that several clients hold.
+    aligner : aligner, default=None
+        Aligns the clients without a second exchange. As alignment takes a covariance,
+        clients then send :class:`~skslot.exchange.ClassStatistics`, m (m + 1) / 2
+        numbers more. Predictions equal those of a Pipeline of this aligner and this
+        classifier, and ``predict`` needs ``client_ids``.
+    client_column : str or int, default=None
+        Name or position of the column of X that holds the client ids. None means that
+        ids are passed as ``client_ids``.
+    wire_dtype : {"float64", "float32", "float16"}, default="float32"
+        Precision of the messages.
+    n_jobs : int, default=None
+        Threads over clients.
+    verbose : int, default=0
+        1 prints a line for each client that is done.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        Labels that at least one client holds.
+    coef_ : ndarray of shape (n_classes, n_features)
+        Weights; those of each class have length one.
+    intercept_ : ndarray of shape (n_classes,)
+        Zeros: there are no intercepts.
+    gamma_ : float
+        What was added to the variances.
+    communication_ : dict
+        For each client the bytes that it sent (``up``) and received (``down``).
+    aligner_ : aligner
+        The fitted aligner; only with ``aligner``.
+    n_features_in_ : int
+        Number of columns of X, with the client column if there is one.
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
+        Names of these columns, when all are strings.
+
+    See Also
+    --------
+    FedCGSClassifier : Has the covariance sent.
+    FedRidgeClassifier : The classifier that this one estimates.
+
+    Notes
+    -----
+    The estimate is unbiased if the rows of a class at each client are a random sample
+    of all rows of the class. If domains differ, client means lie further apart than
+    that, and the "covariance" is mostly how domains differ: directions in which they do
+    are penalised. That helps under label shift and costs without. A class that a single
+    client holds adds nothing to the estimate; when this is so for most of them, use
+    another method.
+
+    Weights pass through the origin and have length one, which suits the features of
+    networks, whose classes lie in different directions. Scores are in the unit of the
+    features: ``predict_proba`` is their softmax, which orders classes as the scores do
+    but is no estimate of a probability.
+
+    References
+    ----------
+    .. [1] D. Goswami, S. Magistri, K. Wang, B. Twardowski, A. D. Bagdanov, J. van de
+       Weijer. "Covariances for Free: Exploiting Mean Distributions for Training-free
+       Federated Learning". NeurIPS, 2025.
+
+    Examples
+    --------
+    >>> from skslot import FedCOFClassifier
+    >>> from skslot.datasets import load_digit_scanners
+    >>> data = load_digit_scanners()
+    >>> classifier = FedCOFClassifier()
+    >>> classifier.fit(data.data, data.target, client_ids=data.client_ids)
+    FedCOFClassifier()
+    >>> classifier.score(data.data, data.target) > 0.7
+    True
+    >>> classifier.communication_["fax"]
+    Communication(up=..., down=...)
+    """
+
+    _parameter_constraints: dict = {
+        **ClassStatisticsClassifier._parameter_constraints,
+        "gamma": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
+        "aligner": ClassStatisticsClassifier._aligner_constraint,
+    }
+
+    _ids_matter = True
+
+    def __init__(
+        self,
+        gamma="auto",
+        *,
+        aligner=None,
+        client_column=None,
+        wire_dtype="float32",
+        n_jobs=None,
+        verbose=0,
+    ):
+        self.gamma = gamma
+        self.aligner = aligner
+        self.client_column = client_column
+        self.wire_dtype = wire_dtype
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+
+    @property
+    def _message_type(self):
+        return ClassMeans if self.aligner is None else ClassStatistics
+
+    def _summarize(self, X, y, classes, client, seed):
+        if self.aligner is not None:
+            return super()._summarize(X, y, classes, client, seed)
+        self._warn_if_wire_is_coarse(X, client)
+        held = np.unique(y)
+        return ClassMeans(held.tolist(), *counts_and_means(X, y, held), client)
+
+    def _learn(self, messages, seed):
+        self._fit_aligner(messages, keep_maps=messages.in_memory)
+        pooled, n_clients = {}, Counter()
+        for message in self._aligned_messages(messages, push_means):
+            held = message._means_held()
+            pooled = merge_class_means(pooled, held)
+            n_clients.update(held.keys())
+        self.classes_, counts, means = stack_means(pooled)
+        n_clients = np.array([n_clients[label] for label in self.classes_.tolist()])
+        gram = np.zeros((means.shape[1], means.shape[1]))
+        for message in self._aligned_messages(messages, push_means):
+            gram += dispersion(message, self.classes_, counts, means, n_clients)
+        self.gamma_ = (
+            automatic_gamma(gram, counts, means, n_clients)
+            if self.gamma == "auto"
+            else float(self.gamma)
+        )
+        self.coef_ = normalized_head(gram, counts, means, self.gamma_)
+        self.intercept_ = np.zeros(len(self.classes_))
+
+
+def push_means(message, matrix, offset):
+    """Message on the same rows after a map, as far as class means go."""
+    return replace(message, means=message._pushed_means(matrix, offset))
+
+
+def dispersion(message, classes, counts, means, n_clients):
+    """What one client adds to the estimated scatter of all rows within classes.
+
+    The covariance of a class is estimated by sum_k n_k (mean_k - mean)(...)^T over the
+    clients k that hold it, divided by their number less one; its scatter has as many
+    times that as it has rows, less one.
+    """
+    held = message._means_held()
+    index = np.searchsorted(classes, list(held))
+    rows = np.array([count for count, _ in held.values()])
+    apart = np.array([mean for _, mean in held.values()]) - means[index]
+    weights = rows * (counts[index] - 1) / np.maximum(n_clients[index] - 1, 1)
+    return (apart.T * weights) @ apart
+
+
+def automatic_gamma(gram, counts, means, n_clients):
+    """A share of the variance that means suggest, or what keeps weights finite."""
+    n_features = means.shape[1]
+    seen = np.sum((counts - 1)[n_clients > 1])
+    variance = np.trace(gram) / (seen * n_features) if seen > 0 else 0.0
+    square = counts @ np.einsum("ij,ij->i", means, means) / (counts.sum() * n_features)
+    return max(AUTO * variance, LEAST_RIDGE * square) or 1.0
+
+
+def normalized_head(gram, counts, means, gamma):
+    """Weights of the classes, each of length one."""
+    n_samples, mean = counts.sum(), counts @ means / counts.sum()
+    gram = gram + n_samples * np.outer(mean, mean)
+    # the rows that variances are estimated from; with one row per class there are none
+    gram.flat[:: len(gram) + 1] += gamma * max(n_samples - len(counts), 1)
+    factor = factorise(gram, means, GAMMA_REMEDY)
+    if factor is None:
+        return np.zeros_like(means)
+    coef = cho_solve((factor, True), (counts[:, None] * means).T).T
+    lengths = np.linalg.norm(coef, axis=1, keepdims=True)
+    return np.divide(coef, lengths, out=coef, where=lengths > 0)

@@ -1,0 +1,242 @@
+"""FedEnsemble: the heads of the clients kept apart, and asked together."""
+
+import numpy as np
+from scipy.special import softmax
+from sklearn.utils.validation import check_is_fitted
+
+from .._sklearn_compat import HasMethods, StrOptions
+from ..exchange import CurvedHead, LinearModel
+from ._ensembles import average, count_votes, log_shares, stack_heads
+from ._gaussian import pool_statistics
+from ._linear_heads import (
+    LocalHeadsMixin,
+    prepare_estimator,
+    train_head,
+    train_logistic,
+)
+from ._one_shot import OneShotClassifier
+from ._server_estimator import train_weighted
+
+
+class FedEnsembleClassifier(LocalHeadsMixin, OneShotClassifier):
+    """Federated ensemble of the linear heads of all clients, in one round.
+
+    Each client trains a linear classifier on the classes that it holds and sends its
+    weights. The server keeps all of them and combines what they say about a row. A
+    class that a client does not hold has no probability there, which is not the same
+    as a score of zero.
+
+    Read more in the :doc:`User Guide </user_guide/classifiers>`.
+
+    Parameters
+    ----------
+    combine : {"mean", "weighted", "vote", "stack"}, default="mean"
+        How: mean probability; mean probability of each class over clients, weighed by
+        their rows of it (the weights of FedKD [1]_); number of votes (FedKT [2]_); or
+        the linear combination of all scores that fits the labels of all clients best.
+        The last one is what FENS [3]_ trains in many rounds; for linear heads and least
+        squares, class means and a covariance from each client are enough.
+    estimator : estimator object, default=None
+        Linear classifier that each client trains: one with ``coef_`` and
+        ``intercept_``, which are all that is sent. By default a logistic regression of
+        standardised rows, in which all classes weigh the same.
+    consistent : bool, default=True
+        Whether a client votes only where it is sure: where its class is more probable
+        than all its others together. FedKT lets a client vote where its students agree;
+        here it has a single one. Only for ``combine="vote"``.
+    aligner : FederatedOTAligner or MixedEffectsAligner, default=None
+        Aligns the clients without a second exchange: their heads are mapped in closed
+        form. Local training has seen features that were not aligned; predictions equal
+        those of a Pipeline of this aligner and this classifier with shifts, and are
+        close to them otherwise. ``predict`` then needs ``client_ids``.
+    client_column : str or int, default=None
+        Name or position of the column of X that holds the client ids. None means that
+        ids are passed as ``client_ids``.
+    wire_dtype : {"float64", "float32", "float16"}, default="float32"
+        Precision of the messages.
+    random_state : int, RandomState instance or None, default=None
+        Determines the estimator if it has no ``random_state`` of its own.
+    n_jobs : int, default=None
+        Threads over clients.
+    verbose : int, default=0
+        1 prints a line for each client that is done.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        Labels that at least one client holds.
+    heads_ : list of LinearModel
+        The head of each client, for aligned features.
+    coef_ : ndarray of shape (n_classes, n_features)
+        Weights; only with ``combine="stack"``.
+    intercept_ : ndarray of shape (n_classes,)
+        Intercepts; only with ``combine="stack"``.
+    communication_ : dict
+        For each client the bytes that it sent (``up``) and received (``down``): all
+        heads, or a single one with ``combine="stack"``.
+    aligner_ : FederatedOTAligner or MixedEffectsAligner
+        The fitted aligner; only with ``aligner``.
+    n_features_in_ : int
+        Number of columns of X, with the client column if there is one.
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
+        Names of these columns, when all are strings.
+
+    See Also
+    --------
+    FedMergeClassifier : Merges the heads into one.
+
+    Notes
+    -----
+    A client with a single class always says that one, whatever the row. Such clients
+    spoil "mean", "weighted" and "vote"; "stack" has no use for what does not vary.
+
+    References
+    ----------
+    .. [1] X. Gong, A. Sharma, S. Karanam, Z. Wu, T. Chen, D. Doermann, A. Innanje.
+       "Preserving Privacy in Federated Learning with Ensemble Cross-Domain Knowledge
+       Distillation". AAAI, 2022.
+    .. [2] Q. Li, B. He, D. Song. "Practical One-Shot Federated Learning for Cross-Silo
+       Setting". IJCAI, 2021.
+    .. [3] Y. Allouah, A. Dhasade, R. Guerraoui, N. Gupta, A.-M. Kermarrec, R. Pinot, R.
+       Pires, R. Sharma. "Revisiting Ensembling in One-Shot Federated Learning".
+       NeurIPS, 2024.
+
+    Examples
+    --------
+    >>> from skslot import FedEnsembleClassifier
+    >>> from skslot.datasets import load_digit_scanners
+    >>> data = load_digit_scanners()
+    >>> classifier = FedEnsembleClassifier("stack")
+    >>> classifier.fit(data.data, data.target, client_ids=data.client_ids)
+    FedEnsembleClassifier(combine='stack')
+    >>> classifier.score(data.data, data.target) > 0.85
+    True
+    """
+
+    _parameter_constraints: dict = {
+        **OneShotClassifier._parameter_constraints,
+        "combine": [StrOptions({"mean", "weighted", "vote", "stack"})],
+        "estimator": [HasMethods(["fit", "predict"]), None],
+        "consistent": ["boolean"],
+        "aligner": LocalHeadsMixin._aligner_constraint,
+        "random_state": ["random_state"],
+    }
+
+    def __init__(
+        self,
+        combine="mean",
+        *,
+        estimator=None,
+        consistent=True,
+        aligner=None,
+        client_column=None,
+        wire_dtype="float32",
+        random_state=None,
+        n_jobs=None,
+        verbose=0,
+    ):
+        self.combine = combine
+        self.estimator = estimator
+        self.consistent = consistent
+        self.aligner = aligner
+        self.client_column = client_column
+        self.wire_dtype = wire_dtype
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+
+    def distill(self, X_public, head=None):
+        """Train a single head on public rows, as the ensemble labels them.
+
+        This is the last step of FedKT and FedKD, which need public data.
+
+        Parameters
+        ----------
+        X_public : array-like of shape (n_samples, n_features)
+            Rows without labels, of nobody or of no particular client; with an
+            ``aligner``, aligned ones.
+        head : estimator object, default=None
+            Classifier whose ``fit`` takes ``sample_weight``; by default a logistic
+            regression of standardised rows.
+
+        Returns
+        -------
+        head : estimator object
+            A copy of it, trained on probabilities of the ensemble.
+        """
+        check_is_fitted(self)
+        X = self._read_client(X_public, None)
+        n_features = self.n_features_in_ - (self.client_column is not None)
+        if X.shape[1] != n_features:
+            raise ValueError(
+                f"X_public has {X.shape[1]} features, but the heads are for "
+                f"{n_features}."
+            )
+        shares = softmax(self._scores(X), axis=1)
+        index, position = np.nonzero(shares)
+        labels, weights = self.classes_[position], shares[index, position]
+        return train_weighted(head, X[index], labels, weights, self._draw_seed())
+
+    def linear_model(self):
+        check_is_fitted(self)
+        if not hasattr(self, "coef_"):
+            raise ValueError(
+                f"an ensemble with combine={self._combine!r} is no linear model. Use "
+                "combine='stack', or distill it into a single head."
+            )
+        return super().linear_model()
+
+    def _summarize(self, X, y, classes, client, seed):
+        self._warn_if_wire_is_coarse(X, client)
+        if self.estimator is None:
+            head = train_logistic(X, y)
+        else:
+            head = train_head(X, y, prepare_estimator(self.estimator, seed))
+        curvature = "gram" if self.combine == "stack" else "none"
+        return self._head_message(X, y, *head, curvature, client)
+
+    def _learn(self, messages, seed):
+        if self.combine == "stack":
+            self._check_curvature(messages, "gram", "combine='stack'")
+        self._fit_aligner(messages)
+        self._warn_if_all_have_one_class(messages)
+        for name in ("coef_", "intercept_"):  # of an earlier fit
+            vars(self).pop(name, None)
+        self._combine, self._consistent = self.combine, self.consistent
+        heads = [
+            (head._part(LinearModel), head.counts)
+            for head in self._aligned_messages(messages, CurvedHead.pushed)
+        ]
+        self.heads_ = [head for head, _ in heads]
+        self.classes_ = np.unique(
+            np.concatenate([each.classes for each in self.heads_])
+        )
+        self._weights = np.zeros((len(heads), len(self.classes_)))
+        for weights, (head, counts) in zip(self._weights, heads, strict=True):
+            weights[np.searchsorted(self.classes_, head.classes)] = counts
+        self._weights /= self._weights.sum(axis=0)
+        if self.combine == "stack":
+            aligned = self._aligned_messages(messages, CurvedHead.pushed)
+            coef = np.vstack([head.coef for head in self.heads_])
+            self.coef_, self.intercept_ = stack_heads(coef, pool_statistics(aligned))
+
+    def _scores_by_client(self, X, groups):
+        return self._scores(self.aligner_._move(X, groups) if self._is_aligned else X)
+
+    def _scores(self, X):
+        if self._combine == "stack":
+            return super()._scores(X)
+        heads = [(head.classes, head.coef, head.intercept) for head in self.heads_]
+        shares = log_shares(X, heads, self.classes_)
+        if self._combine == "vote":
+            return count_votes(shares, self._consistent)
+        weights = self._weights
+        if self._combine == "mean":
+            weights = np.full_like(weights, 1 / len(weights))
+        return average(shares, weights)
+
+    def _download_size(self, client):
+        """Bytes of one linear classifier with the map folded in, or of all heads."""
+        if self._combine == "stack":
+            return super()._download_size(client)
+        return sum(head._nbytes(self.wire_dtype) for head in self.heads_)

@@ -1,0 +1,477 @@
+"""MixedEffectsClassifier: what sites do to features, apart from what labels do."""
+
+from dataclasses import replace
+from numbers import Real
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from .._clients import check_client_name, shorten
+from .._linalg import pack_triangle
+from .._sklearn_compat import HasMethods, Interval, StrOptions
+from ..alignment import MixedEffectsAligner
+from ..effects import fit_unlabelled
+from ..exchange import (
+    ClassStatistics,
+    ClientStatistics,
+    LinearModel,
+    MixedEffectsModel,
+)
+from ..statistics import FeatureMoments
+from ._aligned import FoldedHeadsMixin
+from ._gaussian import check_priors, counts_and_means, factorise, head_of_means
+from ._one_shot import OneShotClassifier
+from ._site_report import SiteReport, describe_components
+
+
+class MixedEffectsClassifier(FoldedHeadsMixin, OneShotClassifier):
+    """Federated classifier that tells apart what a site does and what its labels do.
+
+    Clients send class counts, class means and one covariance, the message of
+    :class:`FedCGSClassifier`. A random-effects model of the means of all cells, pairs
+    of a client and a class, then gives each client an offset, which is taken out, and
+    class means between its own and those of all. How much of each, the data say: there
+    is no strength to choose, and without differences between clients this is linear
+    discriminant analysis of all rows.
+
+    Read more in the :doc:`User Guide </user_guide/mixed_effects>`.
+
+    Parameters
+    ----------
+    tau : float in [0, 1] or "auto", default="auto"
+        Strength of a linear map of each client towards the covariance of all. "auto"
+        takes it from the variances and the number of rows, for each client. 0 leaves
+        linear maps out, which saves most of the time.
+    priors : {"pooled", "client", "uniform"} or array-like of shape (n_classes,), \
+default="pooled"
+        Class probabilities: those of all clients together, if labels will not be skewed
+        as they are at the sites; those of each client, if each keeps its label mix;
+        equal; or given in the order of ``classes_``. No data can tell which is right.
+    shrinkage : {"clients", "oas"} or float in [0, 1], default="clients"
+        Weight of the identity in the covariance within classes. "clients" takes it from
+        how much clients differ, "oas" from the number of rows.
+    unknown_client : {"error", "identity", "adapt"}, default="error"
+        What predictions do with rows of a client that was not fitted: refuse them, take
+        them as they are, or estimate the client's offset from these very rows. Prefer
+        :meth:`add_client` when the client is there to stay.
+    client_column : str or int, default=None
+        Name or position of the column of X that holds the client ids. None means that
+        ids are passed as ``client_ids``.
+    wire_dtype : {"float64", "float32", "float16"}, default="float64"
+        Precision of the messages.
+    memory : str or object with the joblib.Memory interface, default=None
+        Where to cache what linear maps lead to.
+    n_jobs : int, default=None
+        Threads over clients.
+    verbose : int, default=0
+        1 prints a line for each client that is done.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        Labels that at least one client holds.
+    variance_components_ : dict
+        Variance of the "client", "class" and "interaction" effects, in units of the
+        variance within a class at a client.
+    client_offsets_ : ndarray of shape (n_clients, n_features)
+        What is subtracted from the features of each client, after its linear map.
+    class_means_ : ndarray of shape (n_classes, n_features)
+        Mean of each class over clients, without their offsets.
+    cell_means_ : ndarray of shape (n_clients, n_classes, n_features)
+        Mean of each class at each client that predictions use, without its offset.
+    covariance_ : ndarray of shape (n_features, n_features)
+        Covariance within classes.
+    shrinkage_ : float
+        Weight of the identity in it.
+    tau_ : ndarray of shape (n_clients,)
+        Strength of the linear map of each client.
+    priors_ : ndarray of shape (n_classes,)
+        Class probabilities; with ``priors="client"``, those that clients without labels
+        get.
+    converged_ : bool
+        Whether the search for the variances did.
+    coef_ : ndarray of shape (n_classes, n_features)
+        Weights for aligned features of a client without class means of its own.
+    intercept_ : ndarray of shape (n_classes,)
+        Their intercepts.
+    communication_ : dict
+        For each client the bytes that it sent (``up``) and received (``down``).
+    aligner_ : MixedEffectsAligner
+        The fitted aligner, which has the offsets and maps of all clients.
+    n_features_in_ : int
+        Number of columns of X, with the client column if there is one.
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
+        Names of these columns, when all are strings.
+
+    See Also
+    --------
+    MixedEffectsAligner : Takes out the offsets, for any other classifier.
+    FedCGSClassifier : The same message without a model of the clients.
+
+    Notes
+    -----
+    The model takes effects as normal, with one variance for all features, and the
+    covariance within classes as equal. If no two clients share a class, what a client
+    does cannot be told from what its classes do; a weak prior then splits it.
+
+    Examples
+    --------
+    >>> from skslot import MixedEffectsClassifier
+    >>> from skslot.datasets import load_digit_scanners
+    >>> data = load_digit_scanners()
+    >>> X, y, site = data.data, data.target, data.client_ids
+    >>> classifier = MixedEffectsClassifier().fit(X, y, client_ids=site)
+    >>> classifier.score(X, y, client_ids=site) > 0.9
+    True
+    >>> classifier.variance_components_
+    {'client': ..., 'class': ..., 'interaction': ...}
+    """
+
+    _message_type = ClassStatistics
+
+    _parameter_constraints: dict = {
+        **OneShotClassifier._parameter_constraints,
+        "tau": [Interval(Real, 0, 1, closed="both"), StrOptions({"auto"})],
+        "priors": [StrOptions({"pooled", "client", "uniform"}), "array-like"],
+        "shrinkage": [
+            StrOptions({"clients", "oas"}),
+            Interval(Real, 0, 1, closed="both"),
+        ],
+        "unknown_client": [StrOptions({"error", "identity", "adapt"})],
+        "memory": [None, str, HasMethods("cache")],
+    }
+
+    def __init__(
+        self,
+        tau="auto",
+        *,
+        priors="pooled",
+        shrinkage="clients",
+        unknown_client="error",
+        client_column=None,
+        wire_dtype="float64",
+        memory=None,
+        n_jobs=None,
+        verbose=0,
+    ):
+        self.tau = tau
+        self.priors = priors
+        self.shrinkage = shrinkage
+        self.unknown_client = unknown_client
+        self.client_column = client_column
+        self.wire_dtype = wire_dtype
+        self.memory = memory
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+
+    # --------------------------------------------------------- at a single site
+
+    def add_client(self, X, client, y=None):
+        """Give a client that joins later an offset, and a linear map if others have.
+
+        With labels, a few rows of each class are enough. Without, the offset is
+        estimated by expectation maximisation; it helps most if the rows are an ordinary
+        sample of what the site sees. All other clients stay as they are.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Features of the new client, without the client column.
+        client : object
+            Its id.
+        y : array-like of shape (n_samples,), default=None
+            Labels of these rows.
+
+        Returns
+        -------
+        report : SiteReport
+            What was found out about the client.
+        """
+        check_is_fitted(self)
+        check_client_name(client)
+        if client in self.aligner_._clients():
+            raise ValueError(
+                f"client {client!r} is known already; adapt_client learns from more of "
+                "its rows, and reset_client forgets one that joined later."
+            )
+        X = self._read_rows_of_site(X, client)
+        self.aligner_.add_client(X, client, y)
+        self._forget(client)
+        fit = self.aligner_._joined[client]
+        if fit is None:
+            return SiteReport.of_labels(self, client, y)
+        return self._report(client, X, fit)
+
+    def adapt_client(self, X, client):
+        """Let a known client learn from rows without labels.
+
+        Under label shift a site has labels of few classes, but sees all of them. Its
+        unlabelled rows then say how the others look there. Nothing is sent, and all
+        other clients stay as they are. Calling it again begins anew, from the labelled
+        rows; :meth:`reset_client` undoes it.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Features of the client without labels: an ordinary sample of what it sees,
+            about 100 rows or more, of all classes.
+        client : object
+            Its id.
+
+        Returns
+        -------
+        report : SiteReport
+            What was found out about the client.
+        """
+        check_is_fitted(self)
+        self._check_known(client)
+        X = self._read_rows_of_site(X, client)
+        rows = self._linear_map(client)._move(X.astype(np.float64, copy=False))
+        fit = fit_unlabelled(
+            self.aligner_._aligned().model,
+            self.covariance_,
+            rows,
+            *self._labelled_cells(client),
+        )
+        self._forget(client)
+        self._adapted[client] = fit
+        return self._report(client, X, fit)
+
+    def reset_client(self, client):
+        """Undo :meth:`adapt_client`, or :meth:`add_client` for one that joined later.
+
+        Parameters
+        ----------
+        client : object
+            Its id.
+
+        Returns
+        -------
+        self : object
+            The classifier.
+        """
+        check_is_fitted(self)
+        self._check_known(client)
+        if client in self._adapted:
+            self._forget(client)
+        elif client in self.aligner_._joined:
+            self._forget(client)
+            self.aligner_.remove_client(client)
+        else:
+            raise ValueError(
+                f"client {client!r} was neither adapted nor added later: there is "
+                "nothing to undo."
+            )
+        return self
+
+    @classmethod
+    def from_model(cls, model, statistics=None):
+        """Make the classifier of a site, from what the server sent to all.
+
+        Parameters
+        ----------
+        model : MixedEffectsModel
+            What :meth:`shared_model` returned.
+        statistics : ClassStatistics, default=None
+            What the site had sent. A site that had sent nothing joins by
+            :meth:`add_client`.
+
+        Returns
+        -------
+        classifier : MixedEffectsClassifier
+            Fitted; it knows this site only, and predicts for it as the server would.
+        """
+        if not isinstance(model, MixedEffectsModel):
+            raise TypeError(
+                f"model must be a MixedEffectsModel, got a {type(model).__name__}; "
+                "files and bytes are read by skslot.exchange.load_message."
+            )
+        aligner = MixedEffectsAligner()._adopt(model, statistics)
+        classifier = cls(tau="auto" if model.by_rows else model.strength)
+        classifier.aligner_ = aligner
+        classifier._by_client = model.by_client
+        classifier._adopt(model.covariance, None, model.priors)
+        classifier._encoder = model.encoder
+        classifier.n_features_in_ = model.n_features
+        classifier._heads = {}
+        return classifier
+
+    def shared_model(self):
+        """The message to all clients, who derive their own classifiers from it.
+
+        Returns
+        -------
+        model : MixedEffectsModel
+            Class means, covariance and variances; see :meth:`from_model`.
+        """
+        check_is_fitted(self)
+        return self.aligner_._message(self.covariance_, self.priors_, self._by_client)
+
+    def summary(self):
+        """Say in words where the differences between rows come from.
+
+        Returns
+        -------
+        text : str
+            Shares of class, site, their interaction and noise, and what they mean.
+        """
+        check_is_fitted(self)
+        founders = self.aligner_._aligned().founders
+        if len(founders) == 1 or len(self.classes_) == 1:
+            what = "client" if len(founders) == 1 else "class"
+            return (
+                f"There is one {what}: what sites do cannot be told from what classes "
+                "do, and nothing is taken out."
+            )
+        facts = self.variance_components_, self.tau_, self._by_client
+        return describe_components(*facts, self._alone())
+
+    # --------------------------------------------------------- what was fitted
+
+    @property
+    def variance_components_(self):
+        """Variance of each kind of effect."""
+        return self.aligner_.variance_components_
+
+    @property
+    def client_offsets_(self):
+        """What is subtracted from the features of each client."""
+        clients = self.aligner_._clients()
+        return np.array([self._effects_of(client)[0] for client in clients])
+
+    @property
+    def class_means_(self):
+        """Mean of each class over clients."""
+        return self.aligner_.class_means_
+
+    @property
+    def cell_means_(self):
+        """Mean of each class at each client."""
+        clients = self.aligner_._clients()
+        return np.array([self._effects_of(client)[1] for client in clients])
+
+    @property
+    def tau_(self):
+        """Strength of the linear map of each client."""
+        return self.aligner_.tau_
+
+    @property
+    def converged_(self):
+        """Whether the search for the variances converged."""
+        return self.aligner_.converged_
+
+    # ----------------------------------------------------------------- helpers
+
+    def _summarize(self, X, y, classes, client, seed):
+        self._warn_if_wire_is_coarse(X, client)
+        counts, means = counts_and_means(X, y, classes)
+        triangle = pack_triangle(FeatureMoments.from_rows(X).sample_covariance())
+        return ClassStatistics(classes.tolist(), counts, means, triangle, client=client)
+
+    def _allowed_messages(self):
+        # those without labels are refused where the client and the remedy are named
+        return *super()._allowed_messages(), ClientStatistics
+
+    def _learn(self, messages, seed):
+        aligner = MixedEffectsAligner(
+            self.tau,
+            unknown_client=self.unknown_client,
+            memory=self.memory,
+            n_jobs=self.n_jobs,
+        )
+        self.aligner_ = aligner._fit_received(messages, keep_maps=messages.in_memory)
+        self._by_client = isinstance(self.priors, str) and self.priors == "client"
+        shares = aligner._aligned().model.class_shares
+        if not isinstance(self.priors, str):
+            shares = check_priors(self.priors, aligner.classes_)
+        elif self.priors == "uniform":
+            shares = np.full(len(shares), 1 / len(shares))
+        self._adopt(*aligner._within(self.shrinkage), shares)
+
+    def _adopt(self, covariance, shrinkage, priors):
+        """Take over what was fitted, and make the head of an average client."""
+        self._adapted = {}
+        self.covariance_, self.shrinkage_ = covariance, shrinkage
+        self.aligner_._covariance = covariance
+        self.classes_, self.priors_ = self.aligner_.classes_, priors
+        self._factor = factorise(covariance, self.class_means_)
+        self.coef_, self.intercept_ = head_of_means(
+            self.class_means_, self._factor, np.log(priors)
+        )
+
+    def _fold(self, client_map, client):
+        offset, means = self._effects_of(client, client_map)
+        head = head_of_means(means, self._factor, self._log_priors(client))
+        model = LinearModel(self.classes_.tolist(), *head, encoder=self._encoder)
+        moved_by = replace(client_map, offset=offset)
+        return model.pulled_back(*moved_by.affine, client)
+
+    def _effects_of(self, client, client_map=None):
+        """Offset of a client and the class means that its predictions use."""
+        if client in self._adapted:
+            fit = self._adapted[client]
+            return fit.offset, fit.class_means
+        if client_map is None:
+            client_map = self.aligner_._map_of(client)
+        alignment = self.aligner_._aligned()
+        model = alignment.model
+        cells = self._labelled_cells(client)
+        if not cells:
+            return client_map.offset, model.means
+        return client_map.offset, model.own_means(*cells, client_map.offset)
+
+    def _labelled_cells(self, client):
+        """Rows and means of each class at a client; empty if it has no labels."""
+        alignment = self.aligner_._aligned()
+        is_guessed = self.aligner_._joined.get(client) is not None
+        if is_guessed or client not in alignment.sites:
+            return ()
+        return alignment.rows_and_means(alignment.sites[client])
+
+    def _log_priors(self, client):
+        priors, cells = self.priors_, self._labelled_cells(client)
+        if self._by_client and cells:
+            priors = (cells[0] + priors) / (cells[0].sum() + 1)
+        return np.log(priors)
+
+    def _linear_map(self, client):
+        client_map = self.aligner_._map_of(client)
+        return replace(client_map, offset=np.zeros_like(client_map.offset))
+
+    def _forget(self, client):
+        """Forget the model of a client, which is made anew when it is needed."""
+        self._heads.pop(client, None)
+        self._adapted.pop(client, None)
+
+    def _alone(self):
+        """Clients that share no class with any other, which there are."""
+        alignment = self.aligner_._aligned()
+        holders = dict(zip(alignment.labels, alignment.model.holders, strict=True))
+        return [
+            client
+            for client in alignment.founders
+            if len(alignment.founders) > 1 and client in alignment.sites
+            if all(holders[label] == 1 for label in alignment.sites[client])
+        ]
+
+    def _read_rows_of_site(self, X, client):
+        """Features of one client, without the column of ids, checked."""
+        if self.client_column is None:
+            validate_data(self, X, reset=False, skip_check_array=True)
+        X = self._read_client(X, client)
+        self.aligner_._check_width(X)
+        return X
+
+    def _report(self, client, X, fit):
+        report = SiteReport.of_guesses(self, client, len(X), fit)
+        report.warn()
+        return report
+
+    def _check_known(self, client):
+        check_client_name(client)
+        clients = self.aligner_._clients()
+        if client not in clients:
+            raise ValueError(
+                f"client {client!r} was not seen in fit, which saw {shorten(clients)}; "
+                "add_client lets it join."
+            )

@@ -1,0 +1,455 @@
+"""The contract of all classifiers: a client step and a server step."""
+
+from dataclasses import replace
+from functools import partial
+from numbers import Integral
+from typing import NamedTuple
+
+import numpy as np
+from joblib import Parallel, delayed
+from scipy.special import log_softmax, softmax
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.metrics import accuracy_score
+from sklearn.utils import (
+    check_random_state,
+    column_or_1d,
+)
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted
+
+from .._clients import (
+    REMEDY,
+    ClientAwareMixin,
+    ClientGroups,
+    check_client_name,
+    number_unnamed,
+)
+from .._sklearn_compat import StrOptions, _fit_context
+from .._warnings import warn_user
+from ..exchange import LinearModel, receive
+
+
+class Communication(NamedTuple):
+    """Bytes that one client sent (``up``) and received (``down``)."""
+
+    up: int
+    down: int
+
+
+class OneShotClassifier(ClientAwareMixin, ClassifierMixin, BaseEstimator):
+    """Base of classifiers whose ``fit`` is a client step per client and a server step.
+
+    A subclass names its ``_message_type`` and has two methods:
+
+    - ``_summarize(X, y, classes, client, seed)`` returns the message on the rows of one
+      client, whose labels are among ``classes``;
+    - ``_learn(messages, seed)`` sets ``classes_`` and what predictions need: ``coef_``
+      and ``intercept_``, unless the subclass has a ``_scores(X)`` of its own, decision
+      scores of shape (n_samples, n_classes).
+
+    Messages may be looped over several times, but are read one by one: there may be
+    more than fits in memory. The ``seed`` is the same in all steps of a fit.
+    The base class brings ``fit``, the two steps as public methods, ids by either route,
+    checks, predictions, and ``communication_``.
+
+    Parameters
+    ----------
+    client_column : str or int, default=None
+        Name or position of the column of X that holds the client ids. None means that
+        ids are passed as ``client_ids``.
+    wire_dtype : {"float64", "float32", "float16"}, default="float32"
+        Precision of the messages.
+    n_jobs : int, default=None
+        Threads over clients.
+    verbose : int, default=0
+        1 prints a line for each client that is done.
+
+    See Also
+    --------
+    skslot.exchange.Message : Base of messages.
+    skslot.utils.check_estimator : Checks that a subclass keeps the contract.
+
+    Examples
+    --------
+    A classifier that always predicts the most frequent class of all clients:
+
+    >>> import numpy as np
+    >>> from skslot.classifiers import OneShotClassifier
+    >>> from skslot.exchange import Message
+    >>> class ClassCounts(Message):
+    ...     kind = "class counts"
+    ...     classes: list = Message.fact("labels")
+    ...     counts: np.ndarray = Message.array("c", kinds="i", meaning="rows of each")
+    ...     n_features: int = Message.fact("number of features")
+    ...     client: object = Message.fact("name of the client", default=None)
+    ...     encoder: str | None = Message.fact("what made the features", default=None)
+    >>> class MajorityClassifier(OneShotClassifier):
+    ...     _message_type = ClassCounts
+    ...     _ids_matter = False
+    ...
+    ...     def _summarize(self, X, y, classes, client, seed):
+    ...         counts = np.array([np.sum(y == label) for label in classes])
+    ...         return ClassCounts(classes.tolist(), counts, X.shape[1], client)
+    ...
+    ...     def _learn(self, messages, seed):
+    ...         totals = {}
+    ...         for message in messages:
+    ...             for label, n in zip(message.classes, message.counts):
+    ...                 totals[label] = totals.get(label, 0) + n
+    ...         self.classes_ = np.unique(list(totals))
+    ...         self.coef_ = np.zeros((len(totals), message.n_features))
+    ...         self.intercept_ = np.log([totals[c] for c in self.classes_.tolist()])
+    >>> X, y = np.zeros((5, 2)), np.array(["a", "b", "b", "b", "a"])
+    >>> MajorityClassifier().fit(X, y).predict(X[:2])
+    array(['b', 'b'], dtype='<U1')
+    """
+
+    __metadata_request__fit = {"client_ids": True}
+    __metadata_request__predict = {"client_ids": True}
+    __metadata_request__predict_proba = {"client_ids": True}
+    __metadata_request__predict_log_proba = {"client_ids": True}
+    __metadata_request__decision_function = {"client_ids": True}
+    __metadata_request__score = {"client_ids": True}
+
+    _parameter_constraints: dict = {
+        "client_column": [str, Integral, None],
+        "wire_dtype": [StrOptions({"float64", "float32", "float16"})],
+        "n_jobs": [Integral, None],
+        "verbose": ["verbose"],
+    }
+
+    # How clients run side by side: "threads" where the work is in BLAS.
+    _prefer = "threads"
+    # Whether the classifier depends on which rows are of one client.
+    _ids_matter = True
+
+    def __init__(
+        self, *, client_column=None, wire_dtype="float32", n_jobs=None, verbose=0
+    ):
+        self.client_column = client_column
+        self.wire_dtype = wire_dtype
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+
+    @_fit_context(prefer_skip_nested_validation=False)
+    def fit(self, X, y, client_ids=None):
+        """Run the client step on each client, then the server step.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Features of all clients, in any order.
+        y : array-like of shape (n_samples,)
+            Labels.
+        client_ids : array-like of shape (n_samples,), default=None
+            Client of each row; without any ids all rows are one client.
+
+        Returns
+        -------
+        self : object
+            The fitted classifier.
+        """
+        X, y, groups = self._read_training_rows(X, y, client_ids)
+        seed = self._draw_seed()
+        step = partial(self._make_message, seed=seed)
+        return self._aggregate(self._run_clients(step, X, y, groups), seed)
+
+    def client_update(self, X, y=None, *, classes=None, client=None):
+        """Client step: the message on the rows of one client.
+
+        Needs no fit, changes nothing, and is what ``fit`` does for each client.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows of the client.
+        y : array-like of shape (n_samples,)
+            Their labels.
+        classes : array-like of shape (n_classes,), default=None
+            Labels that may occur; by default those in ``y``.
+        client : object, default=None
+            Its name.
+
+        Returns
+        -------
+        message : Message
+            The message to the server, in the precision of the wire:
+            :class:`~skslot.exchange.ClassStatistics` of a ``FedCGSClassifier``,
+            :class:`~skslot.exchange.ClassMixtures` of a ``FedPFTClassifier``.
+        """
+        self._validate_params()
+        return self._make_message(X, y, classes, client, self._draw_seed())
+
+    def server_aggregate(self, messages):
+        """Server step: the classifier, from one message per client.
+
+        Parameters
+        ----------
+        messages : iterable of Message
+            What the clients sent. One that can be restarted, such as that of
+            :func:`~skslot.exchange.load_messages`, is read again instead of being held
+            in memory. A classifier that aligns also takes the
+            :class:`~skslot.exchange.ClientStatistics` of clients without labels.
+
+        Returns
+        -------
+        self : object
+            The classifier, fitted.
+        """
+        self._validate_params()
+        return self._aggregate(messages, self._draw_seed())
+
+    def linear_model(self):
+        """The classifier as a message, for features that are aligned.
+
+        Only if it is linear.
+
+        Returns
+        -------
+        model : LinearModel
+            Weights for all clients alike; see :meth:`client_model` for those of one
+            whose features are not aligned.
+        """
+        check_is_fitted(self)
+        head, classes = getattr(self, "estimator_", self), self.classes_.tolist()
+        if hasattr(head, "coef_"):
+            coef = head.coef_
+            intercept = np.reshape(head.intercept_, len(coef))
+        elif len(classes) == 1:
+            n_features = self.n_features_in_ - (self.client_column is not None)
+            coef, intercept = np.zeros((1, n_features)), np.zeros(1)
+        else:
+            raise ValueError(
+                f"{type(head).__name__} has no coef_, so it is no linear model; choose "
+                "a linear one to send it."
+            )
+        return LinearModel(classes, coef, intercept, encoder=self._encoder)
+
+    def shared_model(self):
+        """The message to all clients, the same for each.
+
+        Only if the classifier is linear.
+
+        Returns
+        -------
+        model : LinearModel, AlignedModel or MixedEffectsModel
+            The last two if clients have an alignment each, which they derive from it
+            by themselves; :meth:`client_model` has it folded in.
+        """
+        return self.linear_model()
+
+    def client_model(self, client):
+        """The message to one client: the classifier with its alignment folded in.
+
+        Only if it is linear.
+
+        Parameters
+        ----------
+        client : object
+            The client.
+
+        Returns
+        -------
+        model : LinearModel
+            Weights for features of the client as they are.
+        """
+        return replace(self.linear_model(), client=client)
+
+    def predict(self, X, client_ids=None):
+        """Most likely class of each row.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Features.
+        client_ids : array-like of shape (n_samples,) or scalar, default=None
+            Client of each row; only needed when the classifier aligns by itself.
+
+        Returns
+        -------
+        labels : ndarray of shape (n_samples,)
+            Predicted labels.
+        """
+        best = self._all_scores(X, client_ids).argmax(axis=1)
+        return self.classes_[best]
+
+    def decision_function(self, X, client_ids=None):
+        """Score of each class, or of the second one when there are two.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Features.
+        client_ids : array-like of shape (n_samples,) or scalar, default=None
+            Client of each row; only needed when the classifier aligns by itself.
+
+        Returns
+        -------
+        scores : ndarray of shape (n_samples, n_classes) or (n_samples,)
+            Log-probabilities up to a constant per row, for two classes their
+            difference; in a ``FedPFTClassifier``, as its estimator defines them.
+        """
+        scores = self._all_scores(X, client_ids)
+        return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
+
+    def predict_proba(self, X, client_ids=None):
+        """Probability of each class.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Features.
+        client_ids : array-like of shape (n_samples,) or scalar, default=None
+            Client of each row; only needed when the classifier aligns by itself.
+
+        Returns
+        -------
+        probabilities : ndarray of shape (n_samples, n_classes)
+            One column per entry of ``classes_``.
+        """
+        return softmax(self._all_scores(X, client_ids), axis=1)
+
+    def predict_log_proba(self, X, client_ids=None):
+        """Logarithm of the probability of each class.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Features.
+        client_ids : array-like of shape (n_samples,) or scalar, default=None
+            Client of each row; only needed when the classifier aligns by itself.
+
+        Returns
+        -------
+        log_probabilities : ndarray of shape (n_samples, n_classes)
+            One column per entry of ``classes_``.
+        """
+        return log_softmax(self._all_scores(X, client_ids), axis=1)
+
+    def score(self, X, y, sample_weight=None, client_ids=None):
+        """Mean accuracy.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Features.
+        y : array-like of shape (n_samples,)
+            Labels.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weight of each row.
+        client_ids : array-like of shape (n_samples,) or scalar, default=None
+            Client of each row; only needed when the classifier aligns by itself.
+
+        Returns
+        -------
+        accuracy : float
+            Share of rows whose label was predicted.
+        """
+        predicted = self.predict(X, client_ids)
+        return accuracy_score(y, predicted, sample_weight=sample_weight)
+
+    def _read_training_rows(self, X, y, client_ids):
+        self._refuse_one_id_for_all(client_ids)
+        if client_ids is None and self.client_column is None and self._ids_matter:
+            warn_user(
+                f"fitted without client_ids: all rows are one client. {REMEDY} An "
+                "aligner before this classifier hands its column on with "
+                "keep_client_column=True."
+            )
+        X, groups = self._read_rows(X, client_ids, reset=True)
+        y = self._check_labels(y, X)
+        check_classification_targets(y)
+        return X, y, groups
+
+    @property
+    def _labels_missing(self):
+        name = type(self).__name__
+        return f"{name} requires y to be passed, but the target y is None."
+
+    def _run_clients(self, step, X, y, groups):
+        """Messages of all clients, in their order, with progress if asked for."""
+        classes = np.unique(y)
+        run = Parallel(n_jobs=self.n_jobs, prefer=self._prefer, return_as="generator")
+        jobs = (
+            delayed(step)(X[rows], y[rows], classes, client)
+            for client, rows in zip(groups.clients, groups.rows, strict=True)
+        )
+        messages = []
+        for message in run(jobs):
+            messages.append(message)
+            self._say_done(message, f"{len(messages)}/{len(groups.clients)}")
+        return messages
+
+    def _say_done(self, message, count):
+        self._say(f"client {message.client!r} done ({count})")
+
+    def _say(self, text):
+        if self.verbose:
+            print(f"[{type(self).__name__}] {text}", flush=True)
+
+    def _client_rows(self, X, y, classes, client):
+        """Checked arrays of one client; labels outside of ``classes`` are refused."""
+        check_client_name(client)
+        X = self._read_client(X, client)
+        y = self._check_labels(y, X)
+        classes = np.unique(y) if classes is None else column_or_1d(classes)
+        if len(np.unique(classes)) < len(classes):
+            raise ValueError("classes must name each label once; pass np.unique(y).")
+        strangers = np.setdiff1d(y, classes)
+        if len(strangers):
+            raise ValueError(
+                f"client {client!r} has labels {strangers.tolist()} that are not among "
+                f"the classes {classes.tolist()}."
+            )
+        return X, y, classes
+
+    def _make_message(self, X, y, classes, client, seed):
+        rows = self._client_rows(X, y, classes, client)
+        return self._summarize(*rows, client, seed).as_received(self.wire_dtype)
+
+    def _aggregate(self, messages, seed):
+        received = receive(
+            messages, *self._allowed_messages(), wire_dtype=self.wire_dtype
+        )
+        self._learn(received, seed)
+        senders = received.senders
+        self._encoder = senders[0].encoder
+        self.n_features_in_ = senders[0].n_features + (self.client_column is not None)
+        self._prepare_models(received)
+        names = number_unnamed([sender.client for sender in senders])
+        self.communication_ = {
+            name: Communication(sender.n_bytes, self._download_size(sender.client))
+            for name, sender in zip(names, senders, strict=True)
+        }
+        return self
+
+    def _draw_seed(self):
+        """One number for all steps of a fit, the same at all clients if it is set."""
+        random_state = getattr(self, "random_state", 0)
+        return int(check_random_state(random_state).randint(1, 2**31 - 1))
+
+    def _allowed_messages(self):
+        """Kinds of message that the server step takes."""
+        return (self._message_type,)
+
+    def _prepare_models(self, messages):
+        """Make what is sent to each client, if it is not the same for all."""
+
+    def _download_size(self, client):
+        return self.client_model(client)._nbytes(self.wire_dtype)
+
+    def _all_scores(self, X, client_ids):
+        return self._scores_by_client(*self._prediction_rows(X, client_ids))
+
+    def _prediction_rows(self, X, client_ids):
+        check_is_fitted(self)
+        return self._read_rows(X, client_ids, reset=False)
+
+    def _scores_by_client(self, X, groups):
+        return self._scores(X)
+
+    def _scores(self, X):
+        return X @ self.coef_.T + self.intercept_
+
+    def _groups_without_ids(self, n_samples):
+        return ClientGroups.single(None, n_samples)

@@ -1,0 +1,201 @@
+"""Arguments of commands: their types, and options that several commands share."""
+
+import argparse
+import inspect
+from pathlib import Path
+
+from .._clients import plain_name
+
+FEATURES = (
+    ".npz file with X (such as skslot encode writes), .npy file, or a table with a "
+    'column for each feature: .csv, .parquet or .feather (pip install "skslot[tables]")'
+)
+COLUMNS = ("labels", "labels_file", "ignore")
+
+
+def add_command(commands, run):
+    """Add a command of the name of the function that runs it.
+
+    The docstring of the function is the help: what the list of commands says, more
+    about it, and at the end an example.
+    """
+    summary, *more, example = inspect.getdoc(run).split("\n\n")
+    command = commands.add_parser(
+        run.__name__,
+        help=summary[0].lower() + summary[1:].rstrip("."),
+        description=" ".join([summary, *more]),
+        epilog=example,
+    )
+    command.set_defaults(run=run)
+    return command
+
+
+def positive_int(text):
+    """A whole number of at least one."""
+    value = int(text) if text.isdecimal() else 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive integer")
+    return value
+
+
+def natural_number(text):
+    """A whole number of at least zero."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
+    return int(text)
+
+
+def client_name(text):
+    """The name of a site, the same however it was typed."""
+    name = plain_name(text)
+    if not name:
+        raise argparse.ArgumentTypeError("the name of a site must not be empty")
+    return name
+
+
+def fraction_or(*names):
+    """Type of an argument: a number from 0 to 1, or one of some names."""
+
+    def convert(text):
+        if text in names:
+            return text
+        try:
+            value = float(text)
+        except ValueError:
+            value = -1.0
+        if not 0 <= value <= 1:
+            allowed = " or ".join(["a number from 0 to 1", *names])
+            raise argparse.ArgumentTypeError(f"{text!r} is not {allowed}")
+        return value
+
+    return convert
+
+
+class Command(argparse.ArgumentParser):
+    """Parser of one command, with the options that several commands share."""
+
+    def add_count(self, flag, default, text):
+        """A number of something, at least one."""
+        text += " (default: %(default)s)"
+        self.add_argument(
+            flag, type=positive_int, default=default, metavar="N", help=text
+        )
+
+    def add_features(self):
+        """The file of features of a site."""
+        group = self.add_argument_group("features")
+        group.add_argument("features", type=Path, metavar="FEATURES", help=FEATURES)
+        self.add_columns(group)
+        group.add_argument(
+            "--encoder",
+            metavar="TEXT",
+            help="what made the features, if no fingerprint in the file says it; must "
+            "be the same at all sites (default: that fingerprint, or the names of the "
+            "columns)",
+        )
+
+    def add_columns(self, group=None, default=""):
+        """Which columns of a file are no features, and what they are."""
+        group = self if group is None else group
+        group.add_argument(
+            "--ignore",
+            action="append",
+            default=[],
+            metavar="COLUMN",
+            help="column that is no feature, such as the number of a patient; may be "
+            "repeated. y, client, path and split never are, and --ignore makes them "
+            "say nothing",
+        )
+        labels = group.add_mutually_exclusive_group()
+        labels.add_argument(
+            "--labels",
+            nargs="?",
+            const="y",
+            metavar="COLUMN",
+            help=f"column or array with the labels (y if no name is given{default})",
+        )
+        labels.add_argument(
+            "--labels-file",
+            metavar="FILE",
+            help="labels in a file of their own: .npy, or text with one per line",
+        )
+
+    def add_model(self, text):
+        """The model that the server made."""
+        self.add_argument(
+            "--model",
+            type=Path,
+            required=True,
+            metavar="FILE.slot",
+            help=f"what skslot aggregate wrote: {text}",
+        )
+
+    def add_client(self, default=None):
+        """The name of the site, which must be given unless there is a default."""
+        self.add_argument(
+            "--client",
+            required=default is None,
+            type=client_name,
+            metavar="NAME",
+            help="name of the site; of a file with a column client, its rows are taken"
+            + ("" if default is None else f" (default: {default})"),
+        )
+
+    def add_output(self, metavar, text, required=True):
+        """The output and the permission to overwrite it."""
+        self.add_argument(
+            "-o", "--output", type=Path, required=required, metavar=metavar, help=text
+        )
+        self.add_force()
+
+    def add_force(self):
+        """The permission to overwrite outputs."""
+        self.add_argument(
+            "--force", action="store_true", help="overwrite what exists already"
+        )
+
+    def add_dtype(self):
+        """The precision of messages."""
+        self.add_argument(
+            "--dtype",
+            choices=("float64", "float32", "float16"),
+            default="float32",
+            help="precision of the numbers in the file (default: %(default)s)",
+        )
+
+    def add_shrinkage(self, group=None):
+        """The shrinkage of a client's covariance."""
+        (self if group is None else group).add_argument(
+            "--shrinkage",
+            type=fraction_or("ledoit_wolf", "oas"),
+            default="ledoit_wolf",
+            metavar="S",
+            help="weight of the identity in the covariance: ledoit_wolf, oas or a "
+            "number from 0 to 1 (default: %(default)s)",
+        )
+
+    def add_statistics(self):
+        """What the map of the site is estimated from."""
+        group = self.add_mutually_exclusive_group()
+        group.add_argument(
+            "--statistics",
+            type=Path,
+            metavar="FILE.slot",
+            help="what this site had sent; the map is then the one of that time "
+            "(default: it is estimated from the rows in the file of features)",
+        )
+        self.add_shrinkage(group)
+
+
+def read_table(arguments):
+    """The file of features that ``add_features`` asked for."""
+    from ..datasets import load_features
+
+    columns = columns_of(arguments)
+    columns["labels"] = arguments.labels or False  # sent only if somebody asks for it
+    return load_features(arguments.features, encoder=arguments.encoder, **columns)
+
+
+def columns_of(arguments):
+    """What ``add_columns`` asked for, as arguments of the reader."""
+    return {name: getattr(arguments, name) for name in COLUMNS}

@@ -1,0 +1,577 @@
+"""Features in files, and what stands beside them: one reader, one set of rules."""
+
+import csv
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+from zipfile import BadZipFile
+from zlib import error as ZlibError
+
+import numpy as np
+
+from .._clients import plain_name, shorten
+from .._optional import import_optional
+
+# Names that mean something, here with one value for each row ...
+ROW_NAMES = ("y", "client", "split", "domain", "path")
+# ... and here for the whole file; a table can have the former only.
+FILE_NAMES = ("X", "domains", "fingerprint", "dataset")
+ONLY_IN_NPZ = ("domain", *FILE_NAMES)
+# Arrays that may have as many values as there are rows, and are not about these.
+ABOUT_ALL_ROWS = ("columns", *FILE_NAMES)
+SPELLINGS = {
+    "train": ("train", "training"),
+    "test": ("test", "testing"),
+    "validation": ("val", "valid", "validation", "dev"),
+}
+# What programs call a column that has no name.
+NO_NAME = re.compile(r"|Unnamed: \d+|__index_level_\d+__")
+# Those that come back as the same text. Some programs write 1.0 once one was missing.
+WHOLE_NUMBER = re.compile(r"(0|-?[1-9][0-9]{0,14})(\.0)?")
+
+
+class RowsOfClients:
+    """Features and what is known of each row: X, y, client_ids and split."""
+
+    def select(self, rows):
+        """Keep some of the rows.
+
+        Parameters
+        ----------
+        rows : ndarray
+            Positions of rows, or a mask.
+
+        Returns
+        -------
+        data : same type
+            These rows, with all that is known of them.
+        """
+        arrays = {name: getattr(self, name) for name in ("y", "client_ids", "split")}
+        parts = {name: a[rows] for name, a in arrays.items() if a is not None}
+        return replace(self, X=self.X[rows], **parts)
+
+    def training_rows(self):
+        """Keep the rows to learn from.
+
+        Returns
+        -------
+        data : same type
+            The training rows of an official split; all rows without one.
+        """
+        if self.split is None:
+            return self
+        rows = self.split == "train"
+        if not rows.any():
+            raise ValueError(
+                f"{self.name} has no rows left to learn from: its split says 'train' "
+                f"for none, but only {shorten(np.unique(self.split).tolist())}. If all "
+                f"rows are for training, {_leave_out('split')}."
+            )
+        return self.select(rows)
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureTable(RowsOfClients):
+    """What :func:`load_features` returns, which describes it."""
+
+    path: Path
+    X: np.ndarray
+    y: np.ndarray | None
+    client_ids: np.ndarray | None
+    split: np.ndarray | None
+    encoder: str | None
+    feature_names: list | None
+    dataset: str | None
+    others: dict
+
+    @property
+    def name(self):
+        return self.path
+
+    def select(self, rows):
+        others = self.others | {n: a[rows] for n, a in self.per_row().items()}
+        return replace(super().select(rows), others=others)
+
+    def of_client(self, client):
+        """Keep the rows of one client; all if the file does not say whose they are."""
+        if self.client_ids is None:
+            return self
+        names = self.client_ids.astype(str)
+        rows = names == str(client)
+        if not rows.any():
+            raise ValueError(
+                f"{self.path} has no row of client {client!r}, only of: "
+                f"{', '.join(np.unique(names)[:10])}. If all rows are of one site, "
+                f"whatever it is called, {_leave_out('client')}."
+            )
+        return self.select(rows)
+
+    def per_row(self):
+        """Those of the others that have something for each row."""
+        return {
+            name: array
+            for name, array in self.others.items()
+            if name not in ABOUT_ALL_ROWS and array.shape[:1] == (len(self.X),)
+        }
+
+
+def load_features(path, *, labels=None, labels_file=None, ignore=(), encoder=None):
+    """Load features from a file, with labels, clients and split if it has them.
+
+    All commands that read features, and
+    :meth:`skslot.experiments.FeatureSet.from_file`, read them by this function. What
+    cannot be right is refused, and the error names the file, the column and the remedy.
+
+    Parameters
+    ----------
+    path : str or path-like
+        An ``.npz`` file with the array ``X``, an ``.npy`` file, or a table with a
+        column for each feature: ``.csv``, ``.parquet`` or ``.feather``, which need
+        ``pip install "skslot[tables]"``.
+    labels : str or False, default=None
+        Column or array with the labels; by default ``y``, if there is one. False for
+        none.
+    labels_file : str or path-like, default=None
+        Labels in a file of their own: ``.npy``, or text with one per line.
+    ignore : str or list of str, default=()
+        Columns that are no features, such as the number of a patient. Of ``y``,
+        ``client``, ``domain``, ``split`` and ``path``, which never are, also what they
+        say is ignored.
+    encoder : str, default=None
+        What made the features, if no fingerprint in the file says it.
+
+    Returns
+    -------
+    features : object
+        It has these attributes:
+
+        X : ndarray of shape (n_samples, n_features)
+            Features: finite numbers, in at least one row.
+        y : ndarray of shape (n_samples,) or None
+            Labels, none of them missing.
+        client_ids : ndarray of shape (n_samples,) or None
+            The client of each row, from ``client``, or ``domains`` at the positions
+            ``domain``: text without spaces around it, or integers if all are.
+        split : ndarray of str of shape (n_samples,) or None
+            "train", "test" or "validation" for each row.
+        encoder : str or None
+            ``encoder``, the ``fingerprint`` in the file, or that of the names of the
+            columns.
+        feature_names : list of str or None
+            Names of the columns, or the array ``columns`` of an ``.npz`` file.
+        dataset : str or None
+            Name of the data set.
+        others : dict of ndarray
+            All that is in the file beside the features.
+
+        and these methods: ``of_client(client)``, ``training_rows()`` and
+        ``select(rows)`` keep some of the rows, ``per_row()`` those of the others that
+        have something for each row.
+
+    See Also
+    --------
+    skslot.experiments.FeatureSet.from_file : Features for an experiment.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> from skslot.datasets import load_features
+    >>> with TemporaryDirectory() as folder:
+    ...     path = Path(folder, "features.npz")
+    ...     np.savez(path, X=np.eye(3), client=["A", "A", "B"], y=["cat", "dog", "cat"])
+    ...     features = load_features(path)
+    >>> features.X.shape, features.client_ids.tolist()
+    ((3, 3), ['A', 'A', 'B'])
+    >>> features.of_client("A").y.tolist()
+    ['cat', 'dog']
+    """
+    path = Path(path)
+    if path.suffix.lower() not in READERS:
+        raise ValueError(
+            f"{path}: features are read from files that end in {', '.join(READERS)}."
+        )
+    if labels and labels_file is not None:
+        raise ValueError("give labels or labels_file, not both.")
+    ignored = {ignore} if isinstance(ignore, str) else {*ignore}
+    named = ignored | ({labels} if labels else set())
+    X, others = READERS[path.suffix.lower()](path, named)
+    _check_features(path, X)
+    used = {name: array for name, array in others.items() if name not in ignored}
+    for name in ROW_NAMES:
+        if name in used:
+            _check_one_per_row(path, name, used[name], len(X))
+    y = None
+    if labels_file is not None:
+        y = _check_labels(labels_file, "labels", _read_labels(labels_file), len(X))
+    elif labels or (labels is None and "y" in used):
+        y = _check_labels(path, labels or "y", others[labels or "y"], len(X))
+    columns = others.get("columns", np.empty(0))
+    return FeatureTable(
+        path,
+        X,
+        y,
+        _clients(path, used),
+        _split(path, used),
+        _encoder(path, others, encoder),
+        columns.tolist() if columns.shape == X.shape[1:] else None,
+        _one_value(path, used, "dataset"),
+        others,
+    )
+
+
+# -------------------------------------------------------------- files of NumPy
+
+
+def _read_numpy(path, named):
+    arrays = _load_numpy(path)
+    _check_names(path, list(arrays), named)
+    if "X" not in arrays:
+        raise ValueError(
+            f"{path} must hold an array X with the features; it has: "
+            f"{', '.join(arrays) or 'nothing'}."
+        )
+    return arrays.pop("X"), arrays
+
+
+def _load_numpy(path):
+    """Arrays by name, X if there is a single one; nothing in the file is run."""
+    try:
+        with open(path, "rb") as file:  # NumPy leaves it open when the file is damaged
+            loaded = np.load(file, allow_pickle=False)
+            return {"X": loaded} if isinstance(loaded, np.ndarray) else dict(loaded)
+    except (ValueError, EOFError, BadZipFile, ZlibError) as error:
+        raise ValueError(
+            f"{path} cannot be read: it is damaged, holds Python objects or is no "
+            f"{path.suffix} file."
+        ) from error
+
+
+# ---------------------------------------------------------------------- tables
+
+
+def _read_csv(path, named):
+    pandas = _import_for(path, "pandas")
+    # the converter of earlier versions is fast and not exact, unless told otherwise
+    is_exact = tuple(map(int, pandas.__version__.split(".")[:2])) >= (3, 1)
+    try:
+        names, delimiter = _read_header(path)
+        features = _features_of(path, names, named)
+        _check_cells(path, delimiter, names)
+        dtypes = [np.float64 if name in features else str for name in names]
+        try:
+            frame = pandas.read_csv(
+                path,
+                sep=delimiter,
+                header=None,
+                names=range(len(names)),
+                skiprows=1,
+                index_col=False,
+                dtype=dict(enumerate(dtypes)),
+                keep_default_na=False,  # NA may be a name
+                encoding="utf-8-sig",
+                **({} if is_exact else {"float_precision": "round_trip"}),
+            )
+        except ValueError as error:
+            _check_cells(path, delimiter, names, set(features))
+            raise ValueError(f"{path} cannot be read: {error}") from error
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not UTF-8; save it as CSV UTF-8.") from error
+    frame.columns = names
+    return frame[features].to_numpy(), _beside(frame, features)
+
+
+def _read_header(path):
+    """Names of the columns and what stands between them."""
+    with open(path, newline="", encoding="utf-8-sig") as file:
+        first = file.readline()
+    # Excel writes semicolons where the comma is for decimals
+    delimiter = max(",;\t", key=first.count)
+    names = [
+        name.strip() for name in next(csv.reader([first], delimiter=delimiter), [])
+    ]
+    if all(map(_is_number, names)):
+        raise ValueError(f"{path} must begin with a line of column names.")
+    return names, delimiter
+
+
+def _check_cells(path, delimiter, names, features=()):
+    """Refuse rows with more or fewer fields than columns, and features of text.
+
+    pandas fills up the former, and does not say in which line the latter are.
+    """
+    row = None
+    with open(path, newline="", encoding="utf-8-sig") as file:
+        reader = csv.reader(file, delimiter=delimiter)
+        try:
+            next(reader)
+            for row in filter(None, reader):
+                if len(row) != len(names):
+                    raise ValueError(
+                        f"{path}: fields in line {reader.line_num}: {len(row)}, but "
+                        f"columns: {len(names)}, separated by {delimiter!r}. Decimals "
+                        "need a point, and text with a separator needs double quotes."
+                    )
+                for name, cell in zip(names, row, strict=True) if features else ():
+                    if name in features and not _is_number(cell):
+                        raise ValueError(
+                            f"{path}: line {reader.line_num}, column {name!r}: "
+                            f"{cell!r} is no number. Missing values must be filled "
+                            "in, and decimals need a point. If the column is no "
+                            f"feature, {_leave_out(name)}, or name it as labels."
+                        )
+        except csv.Error as error:
+            raise ValueError(f"{path}: line {reader.line_num}: {error}.") from error
+    if row is None:
+        raise ValueError(f"{path} has no rows.")
+
+
+def _read_arrow(path, named):
+    pandas, _ = _import_for(path, "pandas"), _import_for(path, "pyarrow")
+    kind = path.suffix.lower()
+    read = pandas.read_feather if kind == ".feather" else pandas.read_parquet
+    with open(path, "rb") as file:
+        try:
+            frame = read(file)
+        except (ValueError, OSError, NotImplementedError) as error:
+            raise ValueError(
+                f"{path} cannot be read: it is damaged or no {kind} file."
+            ) from error
+    index = [name for name in frame.index.names if name is not None]
+    if index:
+        frame = frame.reset_index(index, allow_duplicates=True)
+    frame.columns = [str(name).strip() for name in frame.columns]
+    features = _features_of(path, list(frame.columns), named, index)
+    X = np.column_stack([_numbers(path, frame[name]) for name in features])
+    return X, _beside(frame, features)
+
+
+def _numbers(path, column):
+    try:
+        if column.dtype.kind in "mMc":  # dates would become numbers
+            raise TypeError(column.dtype)
+        return column.to_numpy(dtype=np.float64, na_value=np.nan)
+    except (ValueError, TypeError) as error:
+        raise ValueError(
+            f"{path}: column {column.name!r} is not numeric: dates and text are no "
+            f"features; {_leave_out(column.name)}, or name it as labels."
+        ) from error
+
+
+def _beside(frame, features):
+    """The other columns as arrays that need no pickle, and what the features are."""
+    from ..exchange import feature_fingerprint
+
+    others = {}
+    for name in frame.columns.drop(features):
+        array = np.array(frame[name].tolist())
+        others[name] = array.astype(str) if array.dtype.hasobject else array
+    others["columns"] = np.array(features)
+    others["fingerprint"] = np.array(feature_fingerprint(features))
+    return others
+
+
+def _import_for(path, module):
+    return import_optional(module, "tables", f"{path}: to read tables, skslot")
+
+
+READERS = {
+    ".npz": _read_numpy,
+    ".npy": _read_numpy,
+    ".csv": _read_csv,
+    ".parquet": _read_arrow,
+    ".feather": _read_arrow,
+}
+
+
+# ----------------------------------------------------------------------- names
+
+
+def _check_names(path, names, named):
+    """Refuse names that are not there, and those that are nearly one with a meaning.
+
+    ``named`` are those that somebody asked for, who knows what they are.
+    """
+    for name in sorted(named - set(names)):
+        raise ValueError(
+            f"{path} has no column {name!r}; it has: {', '.join(names) or 'nothing'}."
+        )
+    meant = {name.casefold(): name for name in (*ROW_NAMES, *FILE_NAMES)}
+    for name in names:
+        known = meant.get(name.strip().casefold(), name)
+        if name not in {*named, known}:
+            raise ValueError(
+                f"{path} has {name!r}, which is nearly {known!r}: rename it, or "
+                f"{_leave_out(name)}."
+            )
+
+
+def _features_of(path, names, named, index=()):
+    """Columns of a table that are features."""
+    _check_names(path, names, named)
+    features = [n for n in names if n not in {*named, *index, *ROW_NAMES}]
+    for position, name in enumerate(names, start=1):
+        if names.count(name) > 1:
+            raise ValueError(f"{path} has more than one column {name!r}.")
+        if name in features and NO_NAME.fullmatch(name):
+            raise ValueError(
+                f"{path}: column {position} has no name ({name!r}), which is how the "
+                "index of a DataFrame is written. If it is no feature, "
+                f"{_leave_out(name)}; else give it a name."
+            )
+        if name in ONLY_IN_NPZ and name not in named:
+            raise ValueError(
+                f"{path} has a column {name!r}, which means something in .npz files "
+                f"only: rename it (sites are called 'client'), or {_leave_out(name)}."
+            )
+    if not features:
+        raise ValueError(f"{path} has no features, only the columns {names}.")
+    return features
+
+
+def _leave_out(name):
+    """The remedy, in Python and at the command line."""
+    quoted = name if name.isidentifier() else f'"{name}"'
+    return f"leave it out by ignore=[{name!r}] or --ignore {quoted}"
+
+
+# ---------------------------------------------------------------------- values
+
+
+def _check_features(path, X):
+    if X.ndim != 2 or X.dtype.kind not in "fiub":
+        raise ValueError(
+            f"{path}: features must be a matrix of numbers with a row for each sample."
+        )
+    if not X.size:
+        raise ValueError(f"{path} has no rows." if X.shape[1] else f"{path} is empty.")
+    bad = ~np.isfinite(X).all(axis=1)
+    _refuse_rows(path, bad, "NaN or infinity among their features")
+
+
+def _refuse_rows(path, bad, trouble):
+    if bad.any():
+        raise ValueError(
+            f"{path}: {bad.sum()} of {len(bad)} rows have {trouble}, the first is row "
+            f"{bad.argmax() + 1}; fill them in or leave them out."
+        )
+
+
+def _texts(path, name, array):
+    """Values as text, none of them missing."""
+    texts = array.astype(str)
+    missing = np.isin(np.char.strip(texts), ["", "nan", "None", "<NA>", "NaT"])
+    _refuse_rows(path, missing, f"no {name}")
+    return texts
+
+
+def _check_one_per_row(path, name, array, n_rows):
+    if array.shape != (n_rows,):
+        found = f"{len(array)} values" if array.ndim == 1 else f"shape {array.shape}"
+        raise ValueError(
+            f"{path}: {name} has {found}, but there are {n_rows} rows of features. "
+            f"Correct it, or {_leave_out(name)}."
+        )
+
+
+def _check_labels(path, name, labels, n_rows):
+    """Labels as text or numbers, one per row."""
+    _check_one_per_row(path, name, labels, n_rows)
+    texts = _texts(path, "label", labels)
+    return _as_integers(texts) if labels.dtype.kind in "US" else labels
+
+
+def _as_integers(texts):
+    """Integers if all texts are whole numbers, else the texts."""
+    if all(map(WHOLE_NUMBER.fullmatch, np.unique(texts).tolist())):
+        return texts.astype(np.float64).astype(np.int64)
+    return texts
+
+
+def _read_labels(path):
+    path = Path(path)
+    if path.suffix.lower() == ".npy":
+        return _load_numpy(path).get("X", np.empty(0))
+    return np.array(path.read_text(encoding="utf-8-sig").splitlines())
+
+
+def _clients(path, used):
+    """Client of each row, if the file says it."""
+    found = [name for name in ("domain", "domains") if name in used]
+    if len(found) == 1:
+        raise ValueError(
+            f"{path} has {found[0]!r}, but it takes both domain, a position for each "
+            "row, and domains, the names at these positions. Add the other one, or say "
+            f"whose each row is by 'client' and {_leave_out(found[0])}."
+        )
+    names = used.get("client")
+    if found:
+        in_domains = _at_positions(path, used["domain"], used["domains"])
+        names = in_domains if names is None else names
+    if names is None:
+        return None
+    names, rows = np.unique(_texts(path, "client", names), return_inverse=True)
+    return _as_integers(np.array([plain_name(name) for name in names])[rows])
+
+
+def _at_positions(path, domain, domains):
+    if domains.ndim != 1 or domain.dtype.kind not in "iu":
+        raise ValueError(
+            f"{path}: domain must hold integers and domains names, one after the other."
+        )
+    wrong = np.setdiff1d(domain, np.arange(len(domains)))
+    if len(wrong):
+        raise ValueError(
+            f"{path}: domain must be from 0 to {len(domains) - 1}, the positions in "
+            f"domains, but is also {shorten(wrong.tolist())}."
+        )
+    return domains[domain]
+
+
+def _split(path, used):
+    """Part of each row by one name, however it is spelled."""
+    if "split" not in used:
+        return None
+    part_of = {spelling: p for p, known in SPELLINGS.items() for spelling in known}
+    names = used["split"].astype(str)
+    plain = np.char.lower(np.char.strip(names))
+    others = np.unique(names[~np.isin(plain, list(part_of))])
+    if len(others):
+        raise ValueError(
+            f"{path}: split must be one of {', '.join(part_of)} for each row, in upper "
+            f"or lower case, but is also {shorten(others.tolist())}. Rename these, "
+            "leave their rows out, or, if all rows are for training, "
+            f"{_leave_out('split')}."
+        )
+    return np.array([part_of[name] for name in plain.tolist()])
+
+
+def _encoder(path, others, encoder):
+    """What made the features; a fingerprint is not overruled, names of columns are."""
+    found = _one_value(path, others, "fingerprint")
+    is_known = READERS[path.suffix.lower()] is _read_numpy and found is not None
+    if is_known and encoder not in (None, found):
+        raise ValueError(
+            f"{path} says that its features are of the encoder {found!r}, which "
+            f"encoder={encoder!r} or --encoder {encoder} contradicts; leave it out."
+        )
+    return encoder or found
+
+
+def _one_value(path, arrays, name):
+    """Text about the whole file, if it is there."""
+    if name not in arrays:
+        return None
+    if arrays[name].size != 1:
+        raise ValueError(
+            f"{path}: {name} must be one text for all rows, not {arrays[name].size}."
+        )
+    return str(arrays[name].item())
+
+
+def _is_number(text):
+    try:
+        return bool(np.isfinite(float(text))) and "_" not in text
+    except ValueError:
+        return False

@@ -1,0 +1,231 @@
+"""The messages of the alignment round."""
+
+from functools import cached_property
+from numbers import Integral
+
+import numpy as np
+
+from .._linalg import pack_triangle, packed_diagonal, unpack_triangle
+from ..statistics import shrink_covariance
+from ._checks import (
+    MAX_COUNT,
+    check_covariance,
+    check_number,
+)
+from ._message import Message
+
+
+class ClientStatistics(Message):
+    """What one client sends: size, mean, covariance and shrinkage of its features.
+
+    No row and no label is in it. Usually made by
+    :meth:`skslot.FederatedOTAligner.client_update`.
+
+    Parameters
+    ----------
+    n_samples : int
+        Number of rows that were summarised.
+    mean : ndarray of shape (n_features,)
+        Their mean.
+    covariance_triangle : ndarray of shape (n_features * (n_features + 1) / 2,)
+        Upper triangle of their sample covariance, row by row.
+    shrinkage : float
+        Weight of the identity in the shrunk covariance, in [0, 1].
+    client : object, default=None
+        Name of the client, for error messages.
+    encoder : str, default=None
+        Fingerprint of what made the features, see :meth:`with_encoder`.
+
+    See Also
+    --------
+    AlignmentReference : What the server makes of these and sends back.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skslot import FederatedOTAligner
+    >>> rows = np.random.default_rng(0).normal(size=(50, 3))
+    >>> statistics = FederatedOTAligner().client_update(rows, client="A")
+    >>> statistics
+    ClientStatistics(client='A', n_samples=50, n_features=3, shrinkage=...)
+    >>> statistics.covariance.shape
+    (3, 3)
+    """
+
+    kind = "client statistics"
+
+    n_samples: int = Message.fact("number of rows")
+    mean: np.ndarray = Message.array("m", meaning="mean of the rows")
+    covariance_triangle: np.ndarray = Message.array(
+        "t", meaning="covariance of the rows, upper triangle"
+    )
+    shrinkage: float = Message.fact("weight of the identity in the covariance")
+    client: object = Message.fact("name of the client", default=None)
+    encoder: str | None = Message.fact("fingerprint of the encoder", default=None)
+
+    @classmethod
+    def from_covariance(cls, n_samples, mean, covariance, shrinkage, client=None):
+        """Message from a full sample covariance.
+
+        Parameters
+        ----------
+        n_samples : int
+            Number of rows.
+        mean : ndarray of shape (n_features,)
+            Their mean.
+        covariance : ndarray of shape (n_features, n_features)
+            Their sample covariance; only the upper triangle is read.
+        shrinkage : float
+            Shrinkage coefficient.
+        client : object, default=None
+            Name of the client.
+
+        Returns
+        -------
+        statistics : ClientStatistics
+            The message.
+        """
+        return cls(n_samples, mean, pack_triangle(covariance), shrinkage, client)
+
+    def __repr__(self):
+        return (
+            f"ClientStatistics(client={self.client!r}, n_samples={self.n_samples}, "
+            f"n_features={self.n_features}, shrinkage={self.shrinkage:.3g})"
+        )
+
+    @property
+    def covariance(self):
+        """Shrunk covariance, the one that alignment works with."""
+        return shrink_covariance(
+            unpack_triangle(self.covariance_triangle), self.shrinkage
+        )
+
+    @property
+    def variances(self):
+        """Variance of each feature, without shrinkage."""
+        return self.covariance_triangle[packed_diagonal(self.n_features)]
+
+    def client_statistics(self):
+        """The part of the message that alignment needs: all of it.
+
+        Returns
+        -------
+        statistics : ClientStatistics
+            The message itself; those of classifiers have more in them.
+        """
+        return self
+
+    @cached_property
+    def is_constant(self):
+        """Whether the rows do not vary, so that only their mean can be aligned."""
+        rounding = 8 * np.finfo(np.float64).eps * np.abs(self.mean)
+        return bool(np.all(self.variances <= rounding**2))
+
+    def _group_sizes(self):
+        return {"a client": self.n_samples}
+
+    def _check_values(self, sizes, deep):
+        check_number("n_samples", self.n_samples, 1, MAX_COUNT, Integral)
+        check_number("shrinkage", self.shrinkage, 0, 1)
+        if deep:
+            triangle = self._wire_arrays()["covariance_triangle"]
+            check_covariance("the covariance", triangle)
+
+
+class AlignmentReference(Message):
+    """What the server sends back: the Gaussian that all clients are moved towards.
+
+    Usually made by :meth:`skslot.FederatedOTAligner.server_aggregate`.
+
+    Parameters
+    ----------
+    mean : ndarray of shape (n_features,)
+        Weighted mean of the clients' means.
+    covariance_triangle : ndarray of shape (n_features * (n_features + 1) / 2,)
+        Upper triangle of the Bures-Wasserstein barycenter of the clients' shrunk
+        covariances, row by row.
+    n_iter : int
+        Passes that the barycenter took.
+    residual : float
+        Its scale-free residual.
+    tau : float, default=None
+        Strength of the alignment, when the server chose it (``tau="auto"``).
+    encoder : str, default=None
+        Fingerprint of what made the features, see :meth:`with_encoder`.
+
+    See Also
+    --------
+    ClientStatistics : What the clients sent.
+    skslot.geometry.bures_barycenter : Computes the covariance.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skslot import FederatedOTAligner
+    >>> rng, aligner = np.random.default_rng(0), FederatedOTAligner()
+    >>> sites = [rng.normal(size=(50, 3)), rng.normal(2, 3, size=(60, 3))]
+    >>> reference = aligner.server_aggregate([aligner.client_update(X) for X in sites])
+    >>> reference
+    AlignmentReference(n_features=3, n_iter=..., residual=...)
+    """
+
+    kind = "alignment reference"
+
+    mean: np.ndarray = Message.array("m", meaning="mean of the reference")
+    covariance_triangle: np.ndarray = Message.array(
+        "t", meaning="covariance of the reference, upper triangle"
+    )
+    n_iter: int = Message.fact("passes of the solver")
+    residual: float = Message.fact("its residual")
+    tau: float | None = Message.fact("strength of the alignment", default=None)
+    encoder: str | None = Message.fact("fingerprint of the encoder", default=None)
+
+    @classmethod
+    def from_covariance(cls, mean, covariance, n_iter, residual, encoder=None):
+        """Message from a full covariance.
+
+        Parameters
+        ----------
+        mean : ndarray of shape (n_features,)
+            Mean of the reference.
+        covariance : ndarray of shape (n_features, n_features)
+            Its covariance; only the upper triangle is read.
+        n_iter : int
+            Passes of the solver.
+        residual : float
+            Its residual.
+        encoder : str, default=None
+            Fingerprint of what made the features.
+
+        Returns
+        -------
+        reference : AlignmentReference
+            The message.
+        """
+        triangle = pack_triangle(covariance)
+        return cls(mean, triangle, n_iter, residual, encoder=encoder)
+
+    def __repr__(self):
+        return (
+            f"AlignmentReference(n_features={len(self.mean)}, n_iter={self.n_iter}, "
+            f"residual={self.residual:.1e})"
+        )
+
+    @property
+    def covariance(self):
+        """Bures-Wasserstein barycenter of the clients' shrunk covariances."""
+        return unpack_triangle(self.covariance_triangle)
+
+    def _check_values(self, sizes, deep):
+        if self.tau is not None:
+            check_number("tau", self.tau, 0, 1)
+        check_reference(self, deep)
+
+
+def check_reference(message, deep):
+    """Refuse what no server can have found."""
+    check_number("n_iter", message.n_iter, 0, MAX_COUNT, Integral)
+    check_number("residual", message.residual, 0, np.finfo(np.float64).max)
+    if deep:
+        triangle = message._wire_arrays()["covariance_triangle"]
+        check_covariance("the covariance", triangle)

@@ -1,0 +1,540 @@
+"""What a message is: a frozen record that can be checked, sent and explained."""
+
+import hashlib
+import json
+from dataclasses import dataclass, field, fields, replace
+
+import numpy as np
+
+from .._atomic import atomic_output
+from ._checks import (
+    check_labels,
+    check_name,
+    check_numbers,
+    check_rows_of_classes,
+    check_shapes,
+    kind_of_label,
+)
+from ._disclosure import MIN_SAMPLES, check_disclosure, describe
+from ._errors import MessageError, short
+from ._wire import (
+    WireArray,
+    decode,
+    encode,
+    encoded_size,
+    is_array,
+    is_named_arrays,
+    read_file,
+    to_wire,
+)
+
+
+class _Value:
+    """Attribute for a field: arrays are kept as they came, and read in float64.
+
+    A server may hold many messages, and one in float16 is a quarter of its numbers in
+    float64.
+    """
+
+    def __init__(self, name):
+        self.name = name
+
+    def __get__(self, message, owner=None):
+        return self if message is None else _decoded(vars(message)[self.name])
+
+    def __set__(self, message, value):
+        vars(message)[self.name] = value
+
+
+class Message:
+    """Base of all messages: a frozen record of arrays and facts.
+
+    A subclass names its ``kind`` and its fields; that makes it a frozen dataclass, and
+    files of that kind can be read. Fields are made by :meth:`array`,
+    :meth:`named_arrays` and :meth:`fact`; a message has a field ``encoder``, and that
+    of a client a field ``client``. One of its arrays has the size "m", the number of
+    features; if none has, ``n_features`` is a fact. The base class writes, reads,
+    compares and checks it. Values of ``classes`` and ``counts``, the number of rows of
+    each, are checked too; what else must hold, a subclass checks in
+    ``_check_values(sizes, deep)``.
+
+    See Also
+    --------
+    skslot.classifiers.OneShotClassifier : Base of classifiers, which send messages.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skslot.exchange import Message
+    >>> class RowMean(Message):
+    ...     kind = "row mean"
+    ...     mean: np.ndarray = Message.array("m", meaning="mean of the rows")
+    ...     client: object = Message.fact("name of the client", default=None)
+    ...     encoder: str | None = Message.fact("what made the features", default=None)
+    >>> message = RowMean(np.array([1.0, 2.0]), client="A")
+    >>> RowMean.from_bytes(message.to_bytes()) == message
+    True
+    """
+
+    kind = None
+    MIN_SAMPLES = MIN_SAMPLES
+    # Message classes by their kind; every subclass with a kind enters itself.
+    _kinds = {}
+
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        dataclass(frozen=True, eq=False, repr=False)(cls)
+        for each in fields(cls):
+            setattr(cls, each.name, _Value(each.name))
+        if cls.kind is None:
+            return
+        known = Message._kinds.setdefault(cls.kind, cls)
+        if known.__qualname__ != cls.__qualname__:
+            raise TypeError(
+                f"kind {cls.kind!r} is taken by {known.__qualname__}; give "
+                f"{cls.__qualname__} another one."
+            )
+        Message._kinds[cls.kind] = cls  # the same class, defined again
+
+    # ---------------------------------------------------------------- its fields
+
+    @staticmethod
+    def array(*shape, meaning, kinds="f", optional=False, **options):
+        """Make a field that travels as an array.
+
+        Parameters
+        ----------
+        *shape : str or int
+            Size of each axis. Letters stand for sizes, and arrays that share a letter
+            must agree on it: "m" is the number of features, "c" of classes, "t" the
+            length of a packed triangle of order "m".
+        meaning : str
+            What the numbers are, for :meth:`describe`.
+        kinds : str, default="f"
+            Kinds of dtype that are allowed: "f" for floats, "i" for integers.
+        optional : bool, default=False
+            Whether the array may be empty instead.
+        **options : dict
+            Options of :func:`dataclasses.field`, such as ``default_factory``.
+
+        Returns
+        -------
+        field : dataclasses.Field
+            The field.
+        """
+        metadata = {
+            "shape": shape,
+            "meaning": meaning,
+            "kinds": kinds,
+            "optional": optional,
+        }
+        return field(metadata=metadata, **options)
+
+    @staticmethod
+    def named_arrays(meaning):
+        """Make a field that is a dict of arrays of any shape.
+
+        Parameters
+        ----------
+        meaning : str
+            What the numbers are, for :meth:`describe`.
+
+        Returns
+        -------
+        field : dataclasses.Field
+            The field.
+        """
+        return field(metadata={"named_arrays": True, "meaning": meaning})
+
+    @staticmethod
+    def fact(meaning, **options):
+        """Make a field that travels as JSON: text, a number, or a list of labels.
+
+        Parameters
+        ----------
+        meaning : str
+            What it says, for :meth:`describe`.
+        **options : dict
+            Options of :func:`dataclasses.field`, such as ``default``.
+
+        Returns
+        -------
+        field : dataclasses.Field
+            The field.
+        """
+        return field(metadata={"meaning": meaning}, **options)
+
+    # ------------------------------------------------------------- as an object
+
+    @property
+    def n_features(self):
+        """Number of features."""
+        for each in fields(self):
+            shape = each.metadata.get("shape", ())
+            if "m" in shape:
+                return getattr(self, each.name).shape[shape.index("m")]
+        raise TypeError(f"{type(self).__name__} needs an array of size 'm'.")
+
+    def __eq__(self, other):
+        if type(self) is not type(other):
+            return NotImplemented
+        mine, others = self._arrays(), other._arrays()
+        return (
+            self._facts() == other._facts()
+            and mine.keys() == others.keys()
+            and all(np.array_equal(mine[name], others[name]) for name in mine)
+        )
+
+    __hash__ = None
+
+    def __repr__(self):
+        """All fields, arrays by their shape: statistics do not belong into logs."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        if values.get("encoder") is None:
+            values.pop("encoder", None)
+        shown = ", ".join(f"{name}={_short(value)}" for name, value in values.items())
+        return f"{type(self).__name__}({shown})"
+
+    # -------------------------------------------------------------- as bytes
+
+    @property
+    def nbytes(self):
+        """Bytes of the message as it is sent by default, in float32."""
+        return self._nbytes("float32")
+
+    def to_bytes(self, dtype="float32"):
+        """Serialise the message.
+
+        Parameters
+        ----------
+        dtype : {"float64", "float32", "float16"}, default="float32"
+            Precision of the numbers in it.
+
+        Returns
+        -------
+        data : bytes
+            The message; safetensors underneath.
+        """
+        self._check_names()
+        self._check()
+        return encode(self.kind, self._arrays(), self._json_facts(), dtype)
+
+    @classmethod
+    def from_bytes(cls, data):
+        """Read a message of this kind and check it.
+
+        Parameters
+        ----------
+        data : bytes, bytearray or memoryview
+            What :meth:`to_bytes` returned.
+
+        Returns
+        -------
+        message : Message
+            The message, its numbers in float64.
+        """
+        return cls._from_decoded(*decode(data))
+
+    def as_received(self, dtype):
+        """The message as it arrives when sent with this precision.
+
+        Parameters
+        ----------
+        dtype : {"float64", "float32", "float16"}
+            Precision on the wire.
+
+        Returns
+        -------
+        message : Message
+            The same but for rounding; float64 is exact.
+        """
+        rounded = {
+            name: to_wire(array, dtype).decode()
+            for name, array in sorted(self._arrays().items())
+        }
+        return replace(self, **self._fields_of(rounded))
+
+    def rounding_error(self, dtype):
+        """What a precision loses.
+
+        Parameters
+        ----------
+        dtype : {"float64", "float32", "float16"}
+            Precision on the wire.
+
+        Returns
+        -------
+        error : float
+            Largest change of a number, relative to the largest number in its array.
+        """
+        errors = [0.0]
+        for sent in self._arrays().values():
+            largest = np.abs(sent).max(initial=0.0) if sent.dtype.kind == "f" else 0.0
+            if largest > 0:
+                received = to_wire(sent, dtype).decode()
+                errors.append(np.abs(received - sent).max() / largest)
+        return float(max(errors))
+
+    # -------------------------------------------------------------- as files
+
+    def save(self, path, dtype="float32", min_samples=MIN_SAMPLES):
+        """Write the message to a file, unless it says too much about single rows.
+
+        The file appears as a whole or not at all; an older one is replaced.
+
+        Parameters
+        ----------
+        path : str or path-like
+            Where to write it.
+        dtype : {"float64", "float32", "float16"}, default="float32"
+            Precision of the numbers in it.
+        min_samples : int, default=10
+            Fewest rows that a client and each of its classes must have, see
+            :meth:`check_disclosure`.
+        """
+        try:
+            self._check(deep=True)
+            self.check_disclosure(min_samples)
+            data = self.to_bytes(dtype)
+        except MessageError as error:
+            small = error.small_groups
+            raise MessageError(
+                error.reason, error.client, path, small_groups=small
+            ) from None
+        with atomic_output(path) as file:
+            file.write(data)
+
+    @classmethod
+    def load(cls, path):
+        """Read a message of this kind from a file and check it.
+
+        Parameters
+        ----------
+        path : str or path-like
+            What :meth:`save` wrote.
+
+        Returns
+        -------
+        message : Message
+            The message, its numbers in float64.
+        """
+        return read_file(path, cls.from_bytes)
+
+    # ------------------------------------------------------- what is in it
+
+    def describe(self, min_samples=MIN_SAMPLES):
+        """Say in words what is in the message, and what is not.
+
+        Parameters
+        ----------
+        min_samples : int, default=10
+            Classes with fewer rows are named, see :meth:`check_disclosure`.
+
+        Returns
+        -------
+        text : str
+            A table to print.
+        """
+        return describe(self, min_samples)
+
+    def check_disclosure(self, min_samples=MIN_SAMPLES):
+        """Refuse a message that summarises too few rows.
+
+        The mean of one row is that row, and that of a few is not far from it. Saving
+        does this; messages that stay in a process are not checked.
+
+        Parameters
+        ----------
+        min_samples : int, default=10
+            Fewest rows of a client, of each class it holds and of each component of a
+            mixture. 1 allows everything.
+        """
+        check_disclosure(self, min_samples)
+
+    def with_encoder(self, fingerprint):
+        """The same message, with a note on what made the features.
+
+        Servers refuse messages whose fingerprints differ.
+
+        Parameters
+        ----------
+        fingerprint : str or None
+            Any text that is the same at all sites with the same encoder, such as its
+            name and version, or :func:`feature_fingerprint` for the columns of a table.
+
+        Returns
+        -------
+        message : Message
+            The message to send.
+        """
+        return replace(self, encoder=fingerprint)
+
+    # --------------------------------------------------------------- helpers
+
+    def _wire_arrays(self):
+        """Arrays as they came or were made, by the names that they travel under."""
+        arrays = {}
+        for each in fields(self):
+            value = vars(self)[each.name]
+            if is_array(each):
+                arrays[each.name] = _as_wire(value)
+            elif is_named_arrays(each):
+                for name, array in value.items():
+                    arrays[f"{each.name}/{name}"] = _as_wire(array)
+        return arrays
+
+    def _arrays(self):
+        """Arrays in float64, by the names that they travel under."""
+        return {name: array.decode() for name, array in self._wire_arrays().items()}
+
+    @classmethod
+    def _fields_of(cls, arrays):
+        """Values of fields, from arrays by the names that they travel under."""
+        values = dict(arrays)
+        for each in filter(is_named_arrays, fields(cls)):
+            prefix = f"{each.name}/"
+            names = [name for name in arrays if name.startswith(prefix)]
+            values[each.name] = {
+                name.removeprefix(prefix): values.pop(name) for name in names
+            }
+        return values
+
+    def _facts(self):
+        return {
+            field.name: getattr(self, field.name)
+            for field in fields(self)
+            if not is_array(field) and not is_named_arrays(field)
+        }
+
+    def _part(self, kind, **others):
+        """The message of another kind that has the same values in it, and others."""
+        names = {each.name for each in fields(kind)} - others.keys()
+        values = {name: getattr(self, name) for name in names if hasattr(self, name)}
+        return kind(**values, **others)
+
+    def _group_sizes(self):
+        """Number of rows in each group that is summarised, by the words for it."""
+        if not hasattr(self, "counts"):
+            return {}
+        rows = zip(self.classes, self.counts.tolist(), strict=True)
+        return {f"class {short(label)}": count for label, count in rows}
+
+    def _traits(self):
+        """What messages of one exchange must agree on, by the words for it."""
+        traits = {"number of features": self.n_features, "encoder": self.encoder}
+        if hasattr(self, "classes"):
+            kinds = {kind_of_label(label) for label in self.classes}
+            traits["kind of labels"] = " and ".join(sorted(kinds))
+        return traits
+
+    def _nbytes(self, dtype):
+        """Bytes on the wire, also if names in it could not be sent."""
+        return encoded_size(self.kind, self._wire_arrays(), self._json_facts(), dtype)
+
+    def _json_facts(self):
+        facts = {name: _plain(value) for name, value in self._facts().items()}
+        return {**facts, "n_features": int(self.n_features)}
+
+    @classmethod
+    def _from_decoded(cls, arrays, header):
+        client = header.get("client")
+        try:
+            message = cls._build(arrays, header)
+            message._check_names()
+            message._check(deep=True)
+            if header.get("n_features", message.n_features) != message.n_features:
+                raise MessageError("the header announces another number of features.")
+        except MessageError as error:
+            raise MessageError(error.reason, client) from None
+        return message
+
+    @classmethod
+    def _build(cls, arrays, header):
+        """The message, its values not yet checked."""
+        if header.get("kind") != cls.kind:
+            raise MessageError(
+                f"expected a message of kind {cls.kind!r}, got "
+                f"{short(header.get('kind'))}."
+            )
+        values = {**header, **cls._fields_of(arrays)}
+        missing = [f.name for f in fields(cls) if f.name not in values]
+        if missing:
+            raise MessageError(f"this message of kind {cls.kind!r} lacks {missing}.")
+        message = cls(**{f.name: values[f.name] for f in fields(cls)})
+        strangers = arrays.keys() - message._wire_arrays().keys()
+        if strangers:
+            raise MessageError(f"arrays {short(sorted(strangers))} do not belong.")
+        return message
+
+    def _check(self, deep=False):
+        """Refuse values that cannot be; eigenvalues are looked at only if ``deep``."""
+        try:
+            for name, array in self._wire_arrays().items():
+                check_numbers(name, array)
+            sizes = check_shapes(self)
+            if hasattr(self, "counts"):
+                check_rows_of_classes(self.classes, self.counts)
+            self._check_values(sizes, deep)
+        except MessageError as error:
+            raise MessageError(error.reason, getattr(self, "client", None)) from None
+
+    def _check_names(self):
+        """Refuse names that would not arrive as they are."""
+        check_name("client", getattr(self, "client", None))
+        if hasattr(self, "classes"):
+            check_labels(self.classes)
+        if not isinstance(self.encoder, str | None):
+            raise MessageError(f"encoder must be text, got {short(self.encoder)}.")
+
+    def _check_values(self, sizes, deep):
+        """Refuse values that cannot be, in arrays of the right shapes."""
+
+
+def _plain(value):
+    """Lists and scalars of NumPy as Python's; text for what cannot be sent."""
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return value if isinstance(value, str | int | float | None) else str(value)
+
+
+def _as_wire(value):
+    return value if isinstance(value, WireArray) else WireArray(value)
+
+
+def _short(value):
+    return f"<array of {value.shape}>" if isinstance(value, np.ndarray) else repr(value)
+
+
+def _decoded(value):
+    if isinstance(value, dict):
+        return {name: _decoded(part) for name, part in value.items()}
+    return value.decode() if isinstance(value, WireArray) else value
+
+
+def feature_fingerprint(names):
+    """Compute a fingerprint of the columns of a table, for messages on its rows.
+
+    Sites whose columns differ in name, number or order get different ones.
+
+    Parameters
+    ----------
+    names : iterable of str
+        Names of the feature columns, in their order.
+
+    Returns
+    -------
+    fingerprint : str
+        To be passed to ``with_encoder`` of a message.
+
+    Examples
+    --------
+    >>> from skslot.exchange import feature_fingerprint
+    >>> feature_fingerprint(["age", "weight"])
+    'columns:f4f5b7f73149a985'
+    >>> feature_fingerprint(["weight", "age"])
+    'columns:...'
+    """
+    text = json.dumps([str(name) for name in names])
+    return f"columns:{hashlib.sha256(text.encode()).hexdigest()[:16]}"

@@ -1,0 +1,460 @@
+"""What a server does with messages: read them, check that they go together, keep track.
+
+Messages may be more than fits in memory, so they are read one by one, as often as it
+takes. All that is needed of them in between is kept in a :class:`Sender` each.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from os import PathLike
+from pathlib import Path
+from typing import NamedTuple
+
+from .._clients import shorten
+from ._errors import MessageError, short
+from ._message import Message
+from ._wire import decode, read_file, read_header
+
+# Traits that messages of one exchange may differ in when one server step reads them.
+MAY_DIFFER = ("part for alignment", "covariance_type")
+
+
+# ----------------------------------------------------------------------- who sent
+
+
+@dataclass(frozen=True)
+class Sender:
+    """What is kept of a message once it is gone.
+
+    ``class_counts`` has the number of rows of each class, if the message says it, and
+    ``n_samples`` is None in those of a server. ``traits`` is what must be the same in
+    all messages, by the words for it.
+    """
+
+    kind: type
+    client: object
+    n_samples: int | None
+    class_counts: dict
+    traits: dict
+    n_bytes: int | None = None
+    path: Path | None = None
+
+    @classmethod
+    def of(cls, message, wire_dtype=None, path=None):
+        """Facts about a message; bytes if the precision that it came with is given."""
+        counts = getattr(message, "counts", None)
+        classes = getattr(message, "classes", [])
+        return cls(
+            type(message),
+            getattr(message, "client", None),
+            getattr(message, "n_samples", None),
+            {} if counts is None else dict(zip(classes, counts.tolist(), strict=True)),
+            message._traits(),
+            None if wire_dtype is None else message._nbytes(wire_dtype),
+            path,
+        )
+
+    @property
+    def n_features(self):
+        """Number of features."""
+        return self.traits["number of features"]
+
+    @property
+    def encoder(self):
+        """Fingerprint of what made the features."""
+        return self.traits["encoder"]
+
+    @property
+    def has_labels(self):
+        """Whether the message describes classes."""
+        return "kind of labels" in self.traits
+
+    @property
+    def words(self):
+        """Words for whose message it is; that of a server has no rows."""
+        if self.n_samples is None and self.client is None:
+            return "the model" if self.has_labels else "the reference"
+        return f"client {short(self.client)}"
+
+
+# ------------------------------------------------------------- what goes together
+
+
+class Disagreement(NamedTuple):
+    """What two messages do not agree on."""
+
+    trait: str
+    value: object
+    other_value: object
+    other: Sender
+
+
+def check_same_features(first, second):
+    """Refuse two messages on features of different encoders or dimensions.
+
+    Parameters
+    ----------
+    first : Message
+        The message to compare with.
+    second : Message
+        The one that is refused, by a :class:`MessageError`, if it does not fit.
+
+    See Also
+    --------
+    Message.with_encoder : Says what made the features.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skslot.exchange import FeatureScale, check_same_features
+    >>> here, there = FeatureScale(np.zeros(3), 1.0), FeatureScale(np.ones(3), 2.0)
+    >>> check_same_features(here, there)
+    """
+    first, second = Sender.of(first), Sender.of(second)
+    check_agreement(first, second, ("number of features", "encoder"))
+
+
+def check_agreement(first, second, traits):
+    """Refuse the second of two senders if one of the traits that both have differs."""
+    for trait in traits:
+        if trait not in first.traits or trait not in second.traits:
+            continue
+        value, other = second.traits[trait], first.traits[trait]
+        if value != other:
+            raise MessageError(
+                f"{second.words} {_difference(trait, value, other, first.words)}",
+                path=second.path,
+                disagreement=Disagreement(trait, value, other, first),
+            )
+
+
+def find_misfits(messages):
+    """Find the messages that do not fit the others.
+
+    One trait after the other, the value that most messages have counts, and of values
+    that equally many have, the first. What is wrong with each is by its key.
+    """
+    misfits = {}
+    senders = {key: Sender.of(message) for key, message in messages.items()}
+    for trait in next(iter(senders.values())).traits if senders else ():
+        values = {
+            key: sender.traits.get(trait)
+            for key, sender in senders.items()
+            if key not in misfits
+        }
+        common = Counter(values.values()).most_common(1)[0][0]
+        owner = next(key for key, value in values.items() if value == common)
+        for key, value in values.items():
+            if value != common:
+                misfits[key] = (
+                    f"its {trait} is {short(value)}, that of {senders[owner].words} "
+                    f"is {short(common)}."
+                )
+    return misfits
+
+
+def _difference(trait, value, other, whose):
+    """How a message differs from another one, and what to do about it."""
+    same_encoder = "All clients must use the same encoder."
+    if trait == "number of features":
+        return f"has {value} features, {whose} {other}. {same_encoder}"
+    if trait == "encoder":
+        remedy = (
+            "If it is the same, say so everywhere by message.with_encoder(...)."
+            if None in (value, other)
+            else same_encoder
+        )
+        encoders = f"of the encoder {short(value)}, {whose} of {short(other)}"
+        return f"has features {encoders}. {remedy}"
+    if trait == "kind of labels":
+        return f"sent labels as {value}, {whose} as {other}; write them alike."
+    if trait == "list of classes":
+        return (
+            f"trained a head for the classes {list(value)}, {whose} for {list(other)}. "
+            "Pass the same classes to every client_update."
+        )
+    if trait == "round of training":
+        return f"sent a head after {value} rounds of training, {whose} after {other}."
+    return (
+        f"sent another {trait} than {whose}, {short(value)} and not {short(other)}; "
+        "all must have the same."
+    )
+
+
+class ReceivedMessages:
+    """Messages of one exchange, one per client, read anew on each loop.
+
+    The first loop checks each of them and that all go together; ``senders`` is what
+    was learned about them, in their order. Made by :func:`receive`.
+    """
+
+    def __init__(self, messages, kinds, wire_dtype):
+        self.messages = messages
+        self.kinds = kinds
+        self.wire_dtype = wire_dtype
+        self._senders = None
+
+    @property
+    def in_memory(self):
+        """Whether all messages are held in memory anyway."""
+        return isinstance(self.messages, list)
+
+    @property
+    def senders(self):
+        """One Sender for each message; reads all of them if nobody has yet."""
+        if self._senders is None:
+            for _ in self:
+                pass
+        return self._senders
+
+    def __iter__(self):
+        return iter(self.messages) if self._senders is not None else self._first_loop()
+
+    def of_client(self, client):
+        """The message of one client, read again."""
+        clients = [sender.client for sender in self.senders]
+        position = clients.index(client)
+        if hasattr(self.messages, "read"):
+            return self.messages.read(self.senders[position].path)
+        return next(m for i, m in enumerate(self.messages) if i == position)
+
+    def _first_loop(self):
+        senders, names, labelled = [], set(), None
+        pairs = getattr(self.messages, "items", None)
+        for path, message in pairs() if pairs else ((None, m) for m in self.messages):
+            if not isinstance(message, self.kinds):
+                kinds = " or ".join(kind.__name__ for kind in self.kinds)
+                raise TypeError(
+                    f"messages must be {kinds}, got a {type(message).__name__}; bytes "
+                    "are read by skslot.exchange.load_message."
+                )
+            message._check()
+            sender = Sender.of(message, self.wire_dtype, path)
+            senders.append(sender)
+            if labelled is None and sender.has_labels:
+                labelled = sender
+            traits = [t for t in sender.traits if t not in MAY_DIFFER]
+            # the first may have no labels to compare
+            for other in (senders[0], labelled or sender):
+                check_agreement(other, sender, traits)
+            is_named = sender.client is not None
+            if sender.client in names or is_named != (senders[0].client is not None):
+                raise ValueError(
+                    f"messages came from clients {shorten(s.client for s in senders)}; "
+                    "give each client a name of its own in client_update(..., "
+                    "client=...)."
+                )
+            names |= {sender.client} if is_named else set()
+            yield message
+        if not senders:
+            raise ValueError("messages is empty: there is no client to learn from.")
+        self._senders = senders
+
+
+def receive(messages, *kinds, wire_dtype=None):
+    """Take in messages of one exchange, which are checked on the first loop over them.
+
+    Every server step begins with it: each message must be sound and of an allowed kind,
+    all must be about the same features and kinds of labels, and no client may send two.
+
+    Parameters
+    ----------
+    messages : iterable of Message
+        One message per client. A generator is collected into a list; an iterable that
+        can be restarted, such as one that reads files, is read again on each loop.
+        What was received before, but not read yet, gets these kinds.
+    *kinds : type
+        Message classes that are allowed.
+    wire_dtype : {"float64", "float32", "float16"}, default=None
+        Precision that the bytes of each message are counted for.
+
+    Returns
+    -------
+    received : iterable of Message
+        The messages, read anew on each loop. ``received.senders`` has, for each of
+        them, its ``client``, ``n_samples``, ``class_counts``, ``n_bytes`` and so on;
+        ``received.of_client(client)`` reads a single one again.
+
+    See Also
+    --------
+    load_messages : Reads them from files.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skslot import FederatedOTAligner
+    >>> from skslot.exchange import ClientStatistics, receive
+    >>> rng, aligner = np.random.default_rng(0), FederatedOTAligner()
+    >>> rows = {"A": rng.normal(size=(50, 3)), "B": rng.normal(size=(30, 3))}
+    >>> sent = [aligner.client_update(X, client=name) for name, X in rows.items()]
+    >>> received = receive(sent, ClientStatistics)
+    >>> [(sender.client, sender.n_samples) for sender in received.senders]
+    [('A', 50), ('B', 30)]
+    """
+    if isinstance(messages, ReceivedMessages):
+        messages.kinds, messages.wire_dtype = kinds, wire_dtype
+        return messages
+    if iter(messages) is messages or isinstance(messages, tuple):
+        messages = list(messages)
+    return ReceivedMessages(messages, kinds, wire_dtype)
+
+
+# ---------------------------------------------------------------------- from files
+
+
+def load_message(source):
+    """Read a message of whatever kind it is and check it.
+
+    Parameters
+    ----------
+    source : str, path-like, bytes, bytearray or memoryview
+        A file, or what was in it.
+
+    Returns
+    -------
+    message : Message
+        The message, its numbers in float64.
+
+    See Also
+    --------
+    load_messages : Many files at once.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skslot.exchange import FeatureScale, load_message
+    >>> load_message(FeatureScale(np.zeros(3), 2.0).to_bytes())
+    FeatureScale(mean=<array of (3,)>, scale=2.0)
+    """
+    if isinstance(source, str | PathLike):
+        return read_file(source, load_message)
+    return _message_of(*decode(source))
+
+
+def load_messages(paths, *, on_error="raise", progress=None):
+    """Read messages from files, one at a time.
+
+    Parameters
+    ----------
+    paths : iterable of str or path-like
+        The files, one per client.
+    on_error : {"raise", "skip"}, default="raise"
+        What to do with a file that is refused: stop with its error, or note the error
+        in ``refused`` and go on with the others.
+    progress : callable, default=None
+        Called as ``progress(done, total)`` after each file, in each pass.
+
+    Returns
+    -------
+    messages : iterable of Message
+        The messages. Each loop over them reads the files anew, so that as many as one
+        likes can be aggregated in the memory for one; a file must not change until the
+        last loop. ``messages.refused`` has, for each file that was left out, the error
+        that says why.
+
+    See Also
+    --------
+    load_message : A single file.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> import numpy as np
+    >>> from skslot import FederatedOTAligner
+    >>> from skslot.exchange import load_messages
+    >>> rng, aligner = np.random.default_rng(0), FederatedOTAligner()
+    >>> with TemporaryDirectory() as folder:
+    ...     paths = [Path(folder, f"{site}.slot") for site in "AB"]
+    ...     for path in paths:
+    ...         rows = rng.normal(size=(50, 3))
+    ...         aligner.client_update(rows, client=path.stem).save(path)
+    ...     aligner.server_aggregate(load_messages(paths))
+    AlignmentReference(n_features=3, n_iter=..., residual=...)
+    """
+    if on_error not in ("raise", "skip"):
+        raise ValueError(f"on_error must be 'raise' or 'skip', got {on_error!r}.")
+    paths = [Path(path) for path in paths]
+    twice = [path for path, count in Counter(paths).items() if count > 1]
+    if twice:
+        raise ValueError(f"paths names {short([str(path) for path in twice])} twice.")
+    return MessageFiles(paths, on_error == "skip", progress)
+
+
+@dataclass
+class MessageFiles:
+    """Messages in files, read one at a time on each loop; see :func:`load_messages`.
+
+    A file is checked when it is first read, and refused if it is of the same client as
+    an earlier one.
+    """
+
+    paths: list
+    skip_refused: bool = False
+    progress: object = None
+    refused: dict = field(default_factory=dict)
+    _checksums: dict = field(default_factory=dict)
+    _senders: dict = field(default_factory=dict)
+
+    def __iter__(self):
+        return (message for _, message in self.items())
+
+    def items(self):
+        """Read all files: pairs of a path and its message."""
+        for done, path in enumerate(self.paths, start=1):
+            message = None if path in self.refused else self._read_or_refuse(path)
+            if message is not None:
+                yield path, message
+            if self.progress is not None:
+                self.progress(done, len(self.paths))
+
+    def headers(self):
+        """Read the beginning of each file, which has kind and client of its message.
+
+        Nothing in it is checked; a header is empty if there is none to read.
+        """
+        return {path: _peek(path) for path in self.paths}
+
+    def read(self, path):
+        """Read one of the files."""
+        return read_file(path, lambda data: self._message(path, *decode(data)))
+
+    def _read_or_refuse(self, path):
+        try:
+            return self.read(path)
+        except (MessageError, OSError) as error:
+            if not self.skip_refused or path in self._checksums:
+                raise
+            self.refused[path] = error
+            return None
+
+    def _message(self, path, arrays, header):
+        checksum = header["checksum"]
+        if path in self._checksums:
+            if checksum != self._checksums[path]:
+                raise MessageError("the file was changed while it was in use.")
+            return Message._kinds[header["kind"]]._build(arrays, header)
+        message = _message_of(arrays, header)
+        client = getattr(message, "client", None)
+        # one client may send several kinds, and heads of several rounds
+        sender = message.kind, client, getattr(message, "n_rounds", None)
+        first = self._senders.setdefault(sender, path)
+        if first != path and client is not None:
+            raise MessageError(f"{first} is from the same client already.", client)
+        self._checksums[path] = checksum
+        return message
+
+
+def _peek(path):
+    try:
+        with open(path, "rb") as file:
+            return read_header(file.read(8), file.read)
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        return {}
+
+
+def _message_of(arrays, header):
+    kind = header.get("kind")
+    if not isinstance(kind, str) or kind not in Message._kinds:
+        raise MessageError(f"no message is of the kind {short(kind)}.")
+    return Message._kinds[kind]._from_decoded(arrays, header)

@@ -1,0 +1,176 @@
+"""What single sites do: learn alone, learn from unlabelled rows, join later."""
+
+import warnings
+from dataclasses import replace
+
+import numpy as np
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.dummy import DummyClassifier
+from sklearn.neighbors import KNeighborsClassifier
+
+from ..alignment import FederatedOTAligner
+from ..classifiers import FedCGSClassifier, MixedEffectsClassifier
+
+MANY, FEW = 200, 30
+# What a site that took part in training learns from, and one that did not; and the
+# strength of the alignment.
+KNOWN_SITES = {
+    "labelled rows only": "auto",
+    f"+ {MANY} unlabelled": "auto",
+    f"+ {FEW} unlabelled": "auto",
+    f"+ {MANY} of two classes": "auto",
+}
+NEW_SITES = {
+    "new site, FedCGS": 0.0,
+    f"SLOT, {MANY} unlabelled": 0.4,
+    "mixed effects, no rows": "auto",
+    f"mixed, {MANY} unlabelled": "auto",
+    "mixed, 1 label per class": "auto",
+    "FedCGS, 1 label": 0.0,
+    "local LDA, 1 label": 0.0,
+    "mixed, 5 labels per class": "auto",
+    "FedCGS, 5 labels": 0.0,
+    "local LDA, 5 labels": 0.0,
+}
+
+
+def discriminant_analysis(X, y):
+    """Fit it; with one row of each class, the class of the nearest row is predicted."""
+    n_classes = len(np.unique(y))
+    if n_classes == 1:
+        model = DummyClassifier()
+    elif len(y) == n_classes:
+        model = KNeighborsClassifier(1)
+    else:
+        model = LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto")
+    return _quietly(model.fit, X, y)
+
+
+class LocalDiscriminant:
+    """Discriminant analysis of each client alone, with the label mix that it has."""
+
+    def fit(self, X, y, client_ids):
+        """Fit one to the rows of each client."""
+        self.models = {
+            client: discriminant_analysis(X[rows], y[rows])
+            for client in np.unique(client_ids)
+            for rows in [client_ids == client]
+        }
+        self.dtype = y.dtype
+        return self
+
+    def predict(self, X, client_ids):
+        """Predict rows by the classifier of their client."""
+        predicted = np.empty(len(X), dtype=self.dtype)
+        for client in np.unique(client_ids):
+            rows = client_ids == client
+            predicted[rows] = self.models[client].predict(X[rows])
+        return predicted
+
+
+def fit_rows(classifier, rows):
+    """Fit a classifier to rows of clients."""
+    return classifier.fit(rows.X, rows.y, client_ids=rows.client_ids)
+
+
+def align_rows(aligner, *parts):
+    """Move the features of several sets of rows by a fitted aligner."""
+    return [
+        replace(rows, X=aligner.transform(rows.X, client_ids=rows.client_ids))
+        for rows in parts
+    ]
+
+
+def accuracy_at(classifier, rows):
+    """Compute the percent of right predictions at each client, by its name."""
+    right = classifier.predict(rows.X, client_ids=rows.client_ids) == rows.y
+    return [100 * float(right[rows.client_ids == each].mean()) for each in rows.clients]
+
+
+def at_known_sites(train, test, seed):
+    """Measure what unlabelled rows are worth to sites that took part in training.
+
+    Half of the test rows of each site are set aside, and unlabelled rows are drawn from
+    them. Returns the accuracy at each client on the other half, for ``KNOWN_SITES``.
+    """
+    rng = np.random.default_rng([seed, 1])
+    pool, test = set_aside(test, rng)
+    two = rng.choice(np.unique(pool.y), 2, replace=False)
+    classifier = fit_rows(MixedEffectsClassifier(), train)
+    found = [accuracy_at(classifier, test)]
+    for rows, n in ((pool, MANY), (pool, FEW), (_of_classes(pool, two), MANY)):
+        for client in pool.clients:
+            drawn = rng.permutation(np.flatnonzero(rows.client_ids == client))[:n]
+            if len(drawn):
+                _quietly(classifier.adapt_client, rows.X[drawn], client)
+        found.append(accuracy_at(classifier, test))
+    return dict(zip(KNOWN_SITES, found, strict=True))
+
+
+def at_new_sites(train, test, seed):
+    """Measure what rows are worth to a site that was not there in training.
+
+    Each site is left out in turn, and joins with rows that were set aside as in
+    :func:`at_known_sites`; labelled ones are of classes that another site has. Returns
+    the accuracy at each client, for ``NEW_SITES``.
+    """
+    rng = np.random.default_rng([seed, 1])
+    pool, test = set_aside(test, rng)
+    by_client = [
+        _accuracy_of_newcomer(
+            train.select(train.client_ids != client),
+            pool.select(pool.client_ids == client),
+            test.select(test.client_ids == client),
+            rng,
+        )
+        for client in test.clients
+    ]
+    return dict(zip(NEW_SITES, np.transpose(by_client).tolist(), strict=True))
+
+
+def _accuracy_of_newcomer(founders, pool, test, rng):
+    (client,) = test.clients
+    unlabelled = pool.X[rng.permutation(len(pool.y))[:MANY]]
+    slot = fit_rows(FedCGSClassifier(aligner=FederatedOTAligner(0.4)), founders)
+    mixed = fit_rows(MixedEffectsClassifier(unknown_client="identity"), founders)
+    found = [
+        accuracy_at(fit_rows(FedCGSClassifier(), founders), test),
+        accuracy_at(slot.add_client(unlabelled, client), test),
+        accuracy_at(mixed, test),
+    ]
+    _quietly(mixed.add_client, unlabelled, client)
+    found.append(accuracy_at(mixed, test))
+    classes = np.intersect1d(founders.y, pool.y)
+    for n in (1, 5):
+        of_class = [rng.permutation(np.flatnonzero(pool.y == c))[:n] for c in classes]
+        X, y, ids = _columns(pool.select(np.concatenate(of_class)))
+        mixed.reset_client(client).add_client(X, client, y)
+        together = zip(_columns(founders), (X, y, ids), strict=True)
+        refitted = FedCGSClassifier().fit(*map(np.concatenate, together))
+        local = LocalDiscriminant().fit(X, y, ids)
+        found += [accuracy_at(each, test) for each in (mixed, refitted, local)]
+    return np.ravel(found)
+
+
+def set_aside(rows, rng):
+    """Half of the rows of each client, drawn at random, and the others."""
+    aside = np.zeros(len(rows.y), dtype=bool)
+    for client in rows.clients:
+        own = rng.permutation(np.flatnonzero(rows.client_ids == client))
+        aside[own[: len(own) // 2]] = True
+    return rows.select(aside), rows.select(~aside)
+
+
+def _of_classes(rows, classes):
+    return rows.select(np.isin(rows.y, classes))
+
+
+def _columns(rows):
+    return rows.X, rows.y, rows.client_ids
+
+
+def _quietly(action, *arguments):
+    """Return what an action makes of few rows or classes, without a warning of it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return action(*arguments)

@@ -1,0 +1,310 @@
+"""Checks of the contract of this package, which scikit-learn's checks do not know."""
+
+import inspect
+from functools import partial
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.utils.validation import check_is_fitted
+
+
+def check_estimator(estimator):
+    """Check that an estimator keeps the contract of this package.
+
+    Run it beside :func:`sklearn.utils.estimator_checks.check_estimator`. It is for
+    classifiers with one exchange, whose ``fit`` is ``client_update`` for each client
+    and ``server_aggregate``, and for aligners.
+
+    Parameters
+    ----------
+    estimator : estimator object
+        The estimator, not fitted; with ``random_state``, if it has one.
+
+    Raises
+    ------
+    AssertionError
+        If it breaks the contract; the text says how.
+
+    See Also
+    --------
+    parametrize_with_checks : Makes a test of each check.
+    sklearn.utils.estimator_checks.check_estimator : The contract of scikit-learn.
+
+    Examples
+    --------
+    >>> from skslot import FedCGSClassifier
+    >>> from skslot.utils import check_estimator
+    >>> check_estimator(FedCGSClassifier("within"))
+    """
+    for _, check in _pairs([estimator]):
+        check(estimator)
+
+
+def parametrize_with_checks(estimators):
+    """Make a test of each check of each estimator, for pytest.
+
+    Parameters
+    ----------
+    estimators : list of estimator objects
+        Classifiers and aligners, not fitted.
+
+    Returns
+    -------
+    decorator : pytest.mark.parametrize
+        For a test with the arguments ``estimator`` and ``check``.
+
+    See Also
+    --------
+    check_estimator : Runs all checks of one estimator.
+    sklearn.utils.estimator_checks.parametrize_with_checks : Those of scikit-learn.
+
+    Examples
+    --------
+    >>> from skslot import FedCGSClassifier
+    >>> from skslot.utils import parametrize_with_checks
+    >>> @parametrize_with_checks([FedCGSClassifier()])
+    ... def test_contract(estimator, check):
+    ...     check(estimator)
+    """
+    import pytest
+
+    pairs = list(_pairs(estimators))
+    names = [f"{estimator}-{check.args[0].__name__}" for estimator, check in pairs]
+    return pytest.mark.parametrize(("estimator", "check"), pairs, ids=names)
+
+
+def _pairs(estimators):
+    for estimator in estimators:
+        if hasattr(estimator, "transform"):
+            kind = "aligner"
+        elif hasattr(estimator, "server_aggregate"):
+            kind = "classifier"
+        else:
+            raise TypeError(
+                f"{type(estimator).__name__} is neither a one-shot classifier nor an "
+                "aligner."
+            )
+        for name, check in list(globals().items()):
+            if name.startswith(("check_estimator_", f"check_{kind}_")):
+                yield estimator, partial(_run, check)
+
+
+def _run(check, estimator):
+    """Run a check on a copy of the estimator, with rows to try it on."""
+    check(clone(estimator), *rows_of_clients())
+
+
+def rows_of_clients():
+    """Rows of four clients; some miss classes, one has a single class, one a row."""
+    rng = np.random.default_rng(0)
+    client_ids = np.repeat(["A", "B", "C", "D"], [60, 40, 30, 1])
+    y = np.resize(["x", "y", "z"], len(client_ids))
+    y[client_ids == "B"] = np.resize(["x", "y"], 40)
+    y[client_ids == "C"] = "z"
+    X = rng.normal(size=(len(y), 4)) + 3 * np.unique(y, return_inverse=True)[1][:, None]
+    return X, y, client_ids
+
+
+class OneByOne:
+    """Messages that can be looped over again, and nothing else."""
+
+    def __init__(self, messages):
+        self._messages = messages
+
+    def __iter__(self):
+        yield from self._messages
+
+
+def _messages(estimator, X, y, client_ids):
+    classes = np.unique(y)
+    return [
+        estimator.client_update(X[rows], y[rows], classes=classes, client=client)
+        for client in np.unique(client_ids).tolist()
+        for rows in [client_ids == client]
+    ]
+
+
+# ------------------------------------------------------------------- all of them
+
+
+def check_estimator_has_the_common_client_step(estimator, X, y, client_ids):
+    """The same call works for every estimator."""
+    parameters = inspect.signature(estimator.client_update).parameters
+    assert list(parameters)[:4] == ["X", "y", "classes", "client"], (
+        f"client_update takes {list(parameters)}, not (X, y=None, *, classes=None, "
+        "client=None)."
+    )
+    for name in ("classes", "client"):
+        assert parameters[name].kind is inspect.Parameter.KEYWORD_ONLY, (
+            f"{name} of client_update can be passed by position."
+        )
+
+
+def check_estimator_has_a_pure_client_step(estimator, X, y, client_ids):
+    """A client step changes nothing and can be repeated."""
+    before = vars(estimator).copy()
+    first = _messages(estimator, X, y, client_ids)
+    assert vars(estimator) == before, "client_update changes the estimator."
+    second = _messages(estimator, X, y, client_ids)
+    assert first == second, "client_update gives another message the second time."
+
+
+def check_estimator_makes_messages_that_travel(estimator, X, y, client_ids):
+    """Messages come through bytes unchanged, and say what is in them."""
+    for message in _messages(estimator, X, y, client_ids):
+        received = type(message).from_bytes(message.to_bytes("float64"))
+        assert received == message, "a message changes on its way through bytes."
+        assert message.describe(), "a message does not say what is in it."
+        assert message._nbytes("float32") == len(message.to_bytes("float32")), (
+            "the bytes of a message are not counted right."
+        )
+
+
+def check_estimator_takes_ids_as_a_column(estimator, X, y, client_ids):
+    """Ids as a column of X are as good as ids as an argument."""
+    column = np.unique(client_ids, return_inverse=True)[1]
+    table = np.column_stack([X, column])
+    by_column = clone(estimator).set_params(client_column=-1).fit(table, y)
+    by_argument = estimator.fit(X, y, client_ids=column)
+    same = np.array_equal(
+        _result(by_column, table, None), _result(by_argument, X, column)
+    )
+    assert same, "ids as a column give another result than ids as an argument."
+
+
+def _assert_same(first, second, X, client_ids, complaint):
+    """Refuse two fitted estimators that differ in the last bit."""
+    results = (_result(each, X, client_ids) for each in (first, second))
+    assert np.array_equal(*results), complaint
+
+
+def _result(estimator, X, client_ids):
+    """What a fitted estimator makes of rows."""
+    method = getattr(estimator, "predict_proba", None) or estimator.transform
+    return method(X) if client_ids is None else method(X, client_ids=client_ids)
+
+
+# ------------------------------------------------------------------- classifiers
+
+
+def check_classifier_fit_is_its_steps(classifier, X, y, client_ids):
+    """``fit`` is the client step for each client and the server step, to the bit."""
+    by_hand = clone(classifier)
+    by_hand.server_aggregate(_messages(by_hand, X, y, client_ids))
+    fitted = classifier.fit(X, y, client_ids=client_ids)
+    complaint = "fit gives another classifier than client_update and server_aggregate."
+    _assert_same(fitted, by_hand, X, client_ids, complaint)
+
+
+def check_classifier_counts_bytes(classifier, X, y, client_ids):
+    """``communication_`` has the bytes of each message as it is sent."""
+    messages = _messages(classifier, X, y, client_ids)
+    fitted = classifier.fit(X, y, client_ids=client_ids)
+    for message in messages:
+        size = len(message.to_bytes(classifier.wire_dtype))
+        said = fitted.communication_.get(message.client)
+        assert said is not None, f"communication_ lacks client {message.client!r}."
+        assert said.up == size, f"communication_ says {said.up} bytes up, not {size}."
+
+
+def check_classifier_reads_messages_one_by_one(classifier, X, y, client_ids):
+    """Messages are read again if need be: many files do not fit in memory."""
+    messages = _messages(classifier, X, y, client_ids)
+    expected = clone(classifier).server_aggregate(messages)
+    streamed = clone(classifier).server_aggregate(OneByOne(messages))
+    complaint = "messages that are read one by one give another classifier than a list."
+    _assert_same(streamed, expected, X, client_ids, complaint)
+
+
+def check_classifier_knows_the_classes_of_all_clients(classifier, X, y, client_ids):
+    """A client is told about classes that it has never seen."""
+    fitted = classifier.fit(X, y, client_ids=client_ids)
+    assert np.array_equal(fitted.classes_, np.unique(y)), "classes_ is not the union."
+    predicted = fitted.predict(X, client_ids=client_ids)
+    assert set(predicted) <= set(y), "a label is predicted that nobody has."
+    accuracy = np.mean(predicted == y)
+    assert accuracy > 0.4, f"of three classes, {accuracy:.0%} of rows are recognised."
+
+
+def check_classifier_does_not_depend_on_jobs(classifier, X, y, client_ids):
+    """``n_jobs`` changes nothing but the time."""
+    one = clone(classifier).fit(X, y, client_ids=client_ids)
+    two = clone(classifier).set_params(n_jobs=2).fit(X, y, client_ids=client_ids)
+    _assert_same(one, two, X, client_ids, "n_jobs changes the classifier.")
+
+
+# ---------------------------------------------------------------------- aligners
+
+
+def check_aligner_fit_is_its_steps(aligner, X, y, client_ids):
+    """``fit`` and ``transform`` are the three steps, to the bit."""
+    messages = _messages(aligner, X, y, client_ids)
+    reference = clone(aligner).server_aggregate(messages)
+    aligned = aligner.fit(X, y, client_ids=client_ids).transform(X, client_ids)
+    for message in messages:
+        rows = client_ids == message.client
+        moved = clone(aligner).client_map(message, reference).transform(X[rows])
+        assert np.array_equal(moved, aligned[rows]), (
+            f"fit moves the rows of client {message.client!r} elsewhere than the steps."
+        )
+
+
+def check_aligner_fits_messages(aligner, X, y, client_ids):
+    """A server that has messages only gets the same maps, to the bit."""
+    messages = _messages(aligner, X, y, client_ids)
+    expected = clone(aligner).fit(X, y, client_ids=client_ids)
+    for source in (messages, OneByOne(messages)):
+        fitted = clone(aligner).fit_messages(source)
+        check_is_fitted(fitted)
+        complaint = "fit_messages gives other maps than fit."
+        _assert_same(fitted, expected, X, client_ids, complaint)
+
+
+def check_aligner_adds_rows_exactly(aligner, X, y, client_ids):
+    """Rows in chunks give what all rows at once give."""
+    expected = clone(aligner).fit(X, y, client_ids=client_ids)
+    for chunk in np.array_split(np.random.default_rng(0).permutation(len(X)), 5):
+        aligner.partial_fit(X[chunk], y[chunk], client_ids=client_ids[chunk])
+    np.testing.assert_allclose(
+        _result(aligner, X, client_ids), _result(expected, X, client_ids), atol=1e-8
+    )
+
+
+def check_aligner_keeps_what_was_fitted(aligner, X, y, client_ids):
+    """Parameters that are set after ``fit`` wait for the next one."""
+    fitted = aligner.fit(X, y, client_ids=client_ids)
+    expected = _result(fitted, X, client_ids)
+    fitted.set_params(tau=1.0 if np.mean(fitted.tau_) < 0.5 else 0.0)
+    assert np.array_equal(_result(fitted, X, client_ids), expected), (
+        "a parameter that is set after fit changes the result."
+    )
+
+
+def check_aligner_adds_a_client_and_moves_nobody(aligner, X, y, client_ids):
+    """A client that joins later gets a map; all others keep theirs."""
+    fitted = aligner.fit(X, y, client_ids=client_ids)
+    expected = _result(fitted, X, client_ids)
+    fitted.add_client(2 * X + 1, "E")
+    assert np.array_equal(_result(fitted, X, client_ids), expected), (
+        "add_client moves the rows of others."
+    )
+    assert "E" in list(fitted.clients_), "clients_ lacks the client that was added."
+    assert np.isfinite(fitted.transform(2 * X + 1, client_ids="E")).all()
+
+
+def check_aligner_can_be_undone(aligner, X, y, client_ids):
+    """``inverse_transform`` undoes ``transform``."""
+    fitted = aligner.fit(X, y, client_ids=client_ids)
+    back = fitted.inverse_transform(_result(fitted, X, client_ids), client_ids)
+    np.testing.assert_allclose(back, X, atol=1e-6)
+
+
+def check_aligner_refuses_strangers(aligner, X, y, client_ids):
+    """Rows of a client without a map are refused by default, never passed through."""
+    fitted = aligner.set_params(unknown_client="error").fit(X, y, client_ids)
+    for wrong in ({"client_ids": "stranger"}, {}):
+        try:
+            fitted.transform(X, **wrong)
+        except ValueError:
+            continue
+        raise AssertionError(f"rows with {wrong or 'no ids'} are transformed.")
