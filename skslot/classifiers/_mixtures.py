@@ -7,7 +7,7 @@ from scipy.linalg import svd
 from scipy.linalg.lapack import dsfrk, dtfttp
 from sklearn.mixture import GaussianMixture
 
-from .._linalg import eigh, pack_triangle, packed_diagonal, unpack_triangle
+from .._linalg import eigh, pack_triangle, unpack_triangle
 from ..exchange import ClassMixtures
 
 COVARIANCE_TYPES = ("spherical", "diag", "full", "lowrank")
@@ -153,21 +153,8 @@ def _project(array):
 
 def _mean_variance(message):
     """Variance within components, averaged over rows and features."""
-    flat, kind = message.covariances, message.covariance_type
-    if kind == "full":
-        flat = flat[:, packed_diagonal(message.n_features)]
-    elif kind == "lowrank":
-        loadings, deviation = flat[:, :-1], flat[:, -1:]
-        explained = np.sum(loadings**2, axis=1, keepdims=True) / message.n_features
-        flat = explained + deviation**2
-    return float(_component_rows(message) @ flat.mean(axis=1) / message.n_samples)
-
-
-def _component_rows(message):
-    """Rows that each component stands for; the wire rounds their shares."""
-    starts = np.cumsum(message.n_components) - message.n_components
-    rows = message.counts / np.add.reduceat(message.weights, starts)
-    return np.repeat(rows, message.n_components) * message.weights
+    within = message.component_rows @ message.component_variances
+    return float(within / message.n_samples)
 
 
 def check_can_be_drawn(n_rows, n_features, remedy):
@@ -244,7 +231,7 @@ def merge_by_class(messages_and_maps):
     for message, client_map in messages_and_maps:
         affine = (None, None) if client_map is None else client_map.affine
         owners = np.repeat(np.arange(len(message.classes)), message.n_components)
-        for index, count in enumerate(_component_rows(message)):
+        for index, count in enumerate(message.component_rows):
             label = message.classes[owners[index]]
             part = count, *_moved_component(message, index, *affine)
             merged[label] = _merge(merged[label], part) if label in merged else part

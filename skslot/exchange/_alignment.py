@@ -127,9 +127,8 @@ class ClientStatistics(Message):
     def _check_values(self, sizes, deep):
         check_number("n_samples", self.n_samples, 1, MAX_COUNT, Integral)
         check_number("shrinkage", self.shrinkage, 0, 1)
-        if deep:
-            triangle = self._wire_arrays()["covariance_triangle"]
-            check_covariance("the covariance", triangle)
+        triangle = self._wire_arrays()["covariance_triangle"]
+        check_covariance("the covariance", triangle, deep)
 
 
 class AlignmentReference(Message):
@@ -226,6 +225,5 @@ def check_reference(message, deep):
     """Refuse what no server can have found."""
     check_number("n_iter", message.n_iter, 0, MAX_COUNT, Integral)
     check_number("residual", message.residual, 0, np.finfo(np.float64).max)
-    if deep:
-        triangle = message._wire_arrays()["covariance_triangle"]
-        check_covariance("the covariance", triangle)
+    triangle = message._wire_arrays()["covariance_triangle"]
+    check_covariance("the covariance", triangle, deep)

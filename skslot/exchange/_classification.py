@@ -4,13 +4,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from .._linalg import pack_triangle, unpack_triangle
+from .._linalg import pack_triangle, packed_diagonal, unpack_triangle
 from ._alignment import ClientStatistics
 from ._checks import (
     check_choice,
     check_counts,
     check_covariance,
     check_number,
+    check_scatter,
     check_variances,
 )
 from ._errors import MessageError, short
@@ -82,10 +83,18 @@ class _AlignableMessage(_ClassMessage):
             check_number("shrinkage", float(self.shrinkage[0]), 0, 1)
             if is_absent:
                 raise MessageError("there is a shrinkage, but no covariance.")
-        if not is_absent and not self.class_means.size:
+        if is_absent:
+            return
+        if not self.class_means.size:
             raise MessageError("there is a covariance, but no means.")
-        if deep and not is_absent:
-            check_covariance("the covariance", triangle)
+        check_covariance("the covariance", triangle, deep)
+        self._check_spread(triangle, deep)
+
+    def _check_spread(self, triangle, deep):
+        """Refuse class means that rows with this covariance cannot have."""
+        shares = self.counts / self.n_samples
+        means = self._wire_arrays()["means"]
+        check_scatter("class means", triangle, shares, means, deep)
 
 
 class ClassMeans(_ClassMessage):
@@ -374,6 +383,26 @@ class ClassMixtures(_AlignableMessage):
         starts = np.cumsum(self.n_components) - self.n_components
         return np.add.reduceat(self.weights[:, None] * self.means, starts, axis=0)
 
+    @property
+    def component_rows(self):
+        """Rows that each component stands for; the wire rounds their shares."""
+        starts = np.cumsum(self.n_components) - self.n_components
+        rows = self.counts / np.add.reduceat(self.weights, starts)
+        return np.repeat(rows, self.n_components) * self.weights
+
+    @property
+    def component_variances(self):
+        """Variance within each component, averaged over features."""
+        flat, exponent = self._wire_arrays()["covariances"]
+        if self.covariance_type == "full":
+            flat = flat[:, packed_diagonal(self.n_features)]
+        if self.covariance_type != "lowrank":
+            return WireArray(flat, exponent).decode().mean(axis=1)
+        rows = (WireArray(row, exponent).decode() for row in flat)
+        return np.array(
+            [np.sum(row[:-1] ** 2) / self.n_features + row[-1] ** 2 for row in rows]
+        )
+
     def _traits(self):
         return {**super()._traits(), "covariance_type": self.covariance_type}
 
@@ -400,11 +429,10 @@ class ClassMixtures(_AlignableMessage):
                 f"covariances has {sizes['v']} columns, which does not fit the "
                 f"covariance_type {short(self.covariance_type)}."
             )
-        if deep:
-            self._check_components()
+        self._check_components(deep)
         self._check_alignment(deep)
 
-    def _check_components(self):
+    def _check_components(self, deep):
         # EM subtracts products of means from each other, which leaves some rounding
         arrays = self._wire_arrays()
         means, covariances = arrays["means"], arrays["covariances"]
@@ -418,7 +446,28 @@ class ClassMixtures(_AlignableMessage):
             return
         for packed in covariances.tensor:
             one = WireArray(packed, covariances.exponent)
-            check_covariance("a covariance", one, tolerance)
+            check_covariance("a covariance", one, deep, tolerance)
+
+    def _check_spread(self, triangle, deep):
+        """Refuse components that rows with this covariance cannot have.
+
+        Their means lie no further apart than rows do, and what is left is the spread
+        within them: whatever the shape of components, fitting one keeps the sum of all
+        variances.
+        """
+        shares = self.component_rows / self.n_samples
+        means = self._wire_arrays()["means"]
+        slack = 1 - WEIGHT_TOLERANCE  # shares were rounded
+        total, between, tolerance = check_scatter(
+            "means of components", triangle, slack * shares, means, deep
+        )
+        within = shares @ self.component_variances * self.n_features
+        sum_of_both = between / slack + within
+        if abs(sum_of_both - total) > tolerance + 2 * WEIGHT_TOLERANCE * total:
+            raise MessageError(
+                f"variances of components add up to {sum_of_both:.3g}, those of the "
+                f"covariance of all rows to {total:.3g}, so no rows can have both."
+            )
 
 
 class ClassRows(_AlignableMessage):
@@ -529,8 +578,11 @@ class ClassRows(_AlignableMessage):
         if self.weights.min(initial=1.0) <= 0:
             raise MessageError("weights must be positive.")
         sums = np.bincount(self.owners, self.weights, len(self.counts))
-        if np.any(sums > (1 + WEIGHT_TOLERANCE) * self.counts):
-            raise MessageError("rows of a class stand for more rows than there are.")
+        apart = np.abs(sums - self.counts)[self.n_rows > 0]
+        if np.any(apart > WEIGHT_TOLERANCE * self.counts[self.n_rows > 0]):
+            raise MessageError(
+                "rows of a class do not stand for as many rows as there are of it."
+            )
         if self.soft_labels.size:
             sums = self.soft_labels.sum(axis=1)
             if self.soft_labels.min() < 0 or np.abs(sums - 1).max() > WEIGHT_TOLERANCE:

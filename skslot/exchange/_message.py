@@ -13,6 +13,8 @@ from ._checks import (
     check_numbers,
     check_rows_of_classes,
     check_shapes,
+    check_text,
+    check_unique,
     kind_of_label,
 )
 from ._disclosure import MIN_SAMPLES, check_disclosure, describe
@@ -474,6 +476,7 @@ class Message:
             sizes = check_shapes(self)
             if hasattr(self, "counts"):
                 check_rows_of_classes(self.classes, self.counts)
+                check_unique(self.classes)
             self._check_values(sizes, deep)
         except MessageError as error:
             raise MessageError(error.reason, getattr(self, "client", None)) from None
@@ -485,6 +488,7 @@ class Message:
             check_labels(self.classes)
         if not isinstance(self.encoder, str | None):
             raise MessageError(f"encoder must be text, got {short(self.encoder)}.")
+        check_text("encoder", self.encoder)
 
     def _check_values(self, sizes, deep):
         """Refuse values that cannot be, in arrays of the right shapes."""

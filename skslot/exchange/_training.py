@@ -175,12 +175,15 @@ class HeadWeights(Message):
     def _traits(self):
         traits = super()._traits()
         del traits["kind of labels"]  # the same in the same list of classes
-        shapes = {name: np.shape(array) for name, array in self.weights.items()}
+        head = {
+            name: ("numbers" if array.dtype.kind == "f" else "integers", array.shape)
+            for name, array in self.weights.items()
+        }
         return {
             **traits,
             "list of classes": tuple(self.classes),
             "round of training": self.n_rounds,
-            "head": tuple(sorted(shapes.items())),
+            "head": tuple(sorted(head.items())),
         }
 
     def _check_values(self, sizes, deep):

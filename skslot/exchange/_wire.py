@@ -27,7 +27,7 @@ MAX_HEADER = 2**20
 MAX_CONTAINERS = 4
 STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"')
 # Numbers that are looked at together.
-PIECE = 2**14
+PIECE = 2**11
 # Exponents of scales: those of float64, denormal numbers included.
 MAX_EXPONENT = 1100
 # Types in the order of safetensors, which writes the last of them first.
@@ -152,20 +152,26 @@ def to_wire(array, dtype):
     return WireArray(array.astype(dtype, order="C", copy=False), exponent)
 
 
-def came_by(array, dtype):
-    """Whether an array may have been sent in this precision."""
+def scale_on_wire(array, dtype):
+    """Exponent by which an array may have been sent in this precision, None if not."""
+    if array.dtype == dtype:
+        return 0
     size = largest(array)
     # the largest number may have been rounded up to a power of two
-    exponents = {_exponent(s, dtype) for s in (size, np.nextafter(size, 0.0))}
-    return any(_fits(array, exponent, dtype) for exponent in exponents)
+    exponents = [_exponent(s, dtype) for s in (size, np.nextafter(size, 0.0))]
+    return next((each for each in exponents if _fits(array, each, dtype)), None)
 
 
 def _fits(array, exponent, dtype):
     """Whether a scaled array stays as it is in this precision."""
-    # piece by piece: reading a message must not take many times its memory
-    pieces = (array[start : start + PIECE] for start in range(0, len(array), PIECE))
-    scaled = (np.ldexp(piece, -exponent) for piece in pieces)
+    scaled = (np.ldexp(piece, -exponent) for piece in pieces_of(array))
     return all(np.array_equal(piece.astype(dtype), piece) for piece in scaled)
+
+
+def pieces_of(array):
+    """Numbers piece by piece: reading a message must not take many times its memory."""
+    numbers = array.reshape(-1)
+    return (numbers[start : start + PIECE] for start in range(0, len(numbers), PIECE))
 
 
 def largest(array):
