@@ -2,6 +2,7 @@
 
 import unicodedata
 from collections.abc import Hashable, Iterable
+from copy import copy
 from dataclasses import dataclass
 
 import numpy as np
@@ -87,10 +88,23 @@ class ClientAwareMixin:
         assert_finite_by_client(X, ClientGroups.single(client, len(X)), self)
         return X
 
+    def _read_joining_client(self, X, client):
+        """Features of one client, checked against those of fit, which may have ids."""
+        fitted = self
+        if self.client_column is not None:
+            fitted = copy(self)
+            fitted.n_features_in_ = self.n_features_in_ - 1
+            if hasattr(self, "feature_names_in_"):
+                names = np.delete(self.feature_names_in_, self._client_position)
+                fitted.feature_names_in_ = names
+        validate_data(fitted, X, reset=False, skip_check_array=True)
+        return self._read_client(X, client)
+
     def _check_labels(self, y, X):
         """One label per row of X, as a vector; ``_labels_missing`` says what lacks."""
         if y is None:
             raise ValueError(self._labels_missing)
+        refuse_lost_labels(y, "y")
         y = column_or_1d(y, warn=True)
         assert_all_finite(y, input_name="y")
         check_consistent_length(X, y)
@@ -99,6 +113,30 @@ class ClientAwareMixin:
     def _check_features(self, X):
         """Features without ids, in float32 or float64; not yet checked for NaN."""
         return check_array(X, estimator=self, **FEATURES)
+
+
+def refuse_lost_labels(labels, name):
+    """Refuse labels that would not come back from predictions as they are."""
+    kind = np.asarray(labels).dtype.kind
+    if kind in "mM":
+        raise ValueError(
+            f"{name} has dates or durations, which are no labels; write them as text "
+            f"first, such as {name}.astype(str)."
+        )
+    is_cut = isinstance(labels, np.ndarray) and kind == "U"
+    if kind not in "OU" or is_cut:
+        return
+    for row, label in enumerate(np.ravel(np.asarray(labels, dtype=object))):
+        if label is None:
+            raise ValueError(
+                f"{name} is missing (None) in row {row}. Every row needs a label; drop "
+                "those without, or give them a label of their own."
+            )
+        if isinstance(label, str) and label.endswith("\0"):
+            raise ValueError(
+                f"label {label!r} in {name} ends in a zero character, which arrays of "
+                "text cut off; write it without."
+            )
 
 
 def check_client_ids(client_ids, n_samples):
@@ -115,6 +153,11 @@ def check_client_ids(client_ids, n_samples):
     if ids.ndim != 1:
         raise ValueError(
             f"client_ids must hold one id per row, got an array of shape {ids.shape}."
+        )
+    if ids.dtype.kind == "V":
+        raise ValueError(
+            f"client_ids is a structured array, of dtype {ids.dtype}; pass one of its "
+            "fields, or a list of tuples as in client_ids.tolist()."
         )
     if len(ids) != n_samples:
         raise ValueError(
@@ -238,8 +281,14 @@ def _column_position(client_column, names, n_columns):
     return client_column % n_columns
 
 
-def check_client_name(client):
-    """Refuse labels or rows where the name of a client is due."""
+def check_client_name(client, needed=False):
+    """Refuse labels or rows where the name of a client is due, and a missing one."""
+    if client is None and not needed:
+        return
+    if is_single_id(client) and _is_nan(client):
+        raise ValueError(
+            f"client is missing: {client!r} names nobody. Give the client a name."
+        )
     if not is_single_id(client) and not isinstance(client, tuple):
         raise ValueError(
             f"client must be the name of one client, got a {type(client).__name__}; "

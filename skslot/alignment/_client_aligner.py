@@ -5,14 +5,13 @@ from numbers import Integral
 import numpy as np
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, clone
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, check_memory, validate_data
+from sklearn.utils.validation import check_is_fitted, check_memory
 
 from .._clients import (
     REMEDY,
     ClientAwareMixin,
     ClientGroups,
     assert_finite_by_client,
-    check_client_ids,
     check_client_name,
     clients_array,
     insert_client_column,
@@ -197,8 +196,7 @@ class ClientAligner(
             The aligner, which now knows the client.
         """
         check_is_fitted(self)
-        check_client_name(client)
-        check_client_ids([client], n_samples=1)
+        check_client_name(client, needed=True)
         alignment = self._aligned()
         if None in alignment.clients:
             raise ValueError(
@@ -209,10 +207,7 @@ class ClientAligner(
             raise ValueError(
                 f"client {client!r} is known already; use partial_fit to add rows."
             )
-        if self.client_column is None:
-            validate_data(self, X, reset=False, skip_check_array=True)
-        X = self._read_client(X, client)
-        self._check_width(X)
+        X = self._read_joining_client(X, client)
         moments = FeatureMoments.from_rows(X)
         means, found = self._describe_newcomer(X, y, client)
         self._alignment = self._fitted._with_client(alignment, client, moments, means)

@@ -2,9 +2,9 @@
 
 import numpy as np
 from sklearn.base import clone
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
-from .._clients import shorten
+from .._clients import check_client_name, shorten
 from .._linalg import pack_triangle
 from .._sklearn_compat import HasMethods
 from .._warnings import warn_user
@@ -117,9 +117,8 @@ class AlignedClassifierMixin(ClientModelsMixin):
                 "without aligner all clients get the same classifier: there is nothing "
                 "to add."
             )
-        if self.client_column is None:
-            validate_data(self, X, reset=False, skip_check_array=True)
-        self.aligner_.add_client(self._read_client(X, client), client)
+        check_client_name(client, needed=True)
+        self.aligner_.add_client(self._read_joining_client(X, client), client)
         return self
 
     def shared_model(self):

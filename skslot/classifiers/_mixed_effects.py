@@ -4,7 +4,7 @@ from dataclasses import replace
 from numbers import Real
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from .._clients import check_client_name, shorten
 from .._linalg import pack_triangle
@@ -188,13 +188,13 @@ default="pooled"
             What was found out about the client.
         """
         check_is_fitted(self)
-        check_client_name(client)
+        check_client_name(client, needed=True)
         if client in self.aligner_._clients():
             raise ValueError(
                 f"client {client!r} is known already; adapt_client learns from more of "
                 "its rows, and reset_client forgets one that joined later."
             )
-        X = self._read_rows_of_site(X, client)
+        X = self._read_joining_client(X, client)
         self.aligner_.add_client(X, client, y)
         self._forget(client)
         fit = self.aligner_._joined[client]
@@ -225,7 +225,7 @@ default="pooled"
         """
         check_is_fitted(self)
         self._check_known(client)
-        X = self._read_rows_of_site(X, client)
+        X = self._read_joining_client(X, client)
         rows = self._linear_map(client)._move(X.astype(np.float64, copy=False))
         fit = fit_unlabelled(
             self.aligner_._aligned().model,
@@ -454,21 +454,13 @@ default="pooled"
             if all(holders[label] == 1 for label in alignment.sites[client])
         ]
 
-    def _read_rows_of_site(self, X, client):
-        """Features of one client, without the column of ids, checked."""
-        if self.client_column is None:
-            validate_data(self, X, reset=False, skip_check_array=True)
-        X = self._read_client(X, client)
-        self.aligner_._check_width(X)
-        return X
-
     def _report(self, client, X, fit):
         report = SiteReport.of_guesses(self, client, len(X), fit)
         report.warn()
         return report
 
     def _check_known(self, client):
-        check_client_name(client)
+        check_client_name(client, needed=True)
         clients = self.aligner_._clients()
         if client not in clients:
             raise ValueError(

@@ -16,9 +16,6 @@ COVARIANCE_TYPES = ("spherical", "diag", "full", "lowrank")
 # stay in the cache. Fresh memory for all rows would cost as much as the arithmetic.
 TILE_ROWS = 128
 
-# Most numbers that are drawn: 8 GB in float64.
-MOST_NUMBERS = 2**30
-
 
 # ------------------------------------------------------------------ at the client
 
@@ -159,11 +156,12 @@ def _mean_variance(message):
 
 def check_can_be_drawn(n_rows, n_features, remedy):
     """Refuse more rows than fit in memory."""
-    if n_rows * n_features > MOST_NUMBERS:
+    most = ClassMixtures.MOST_NUMBERS
+    if n_rows * n_features > most:
         raise ValueError(
             f"drawing {n_rows} rows of {n_features} features would take "
             f"{n_rows * n_features / 2**27:.0f} GB, and at most "
-            f"{MOST_NUMBERS / 2**27:.0f} are allowed. {remedy}"
+            f"{most / 2**27:.0f} are allowed. {remedy}"
         )
 
 

@@ -23,6 +23,7 @@ from .._clients import (
     ClientGroups,
     check_client_name,
     number_unnamed,
+    refuse_lost_labels,
 )
 from .._sklearn_compat import StrOptions, _fit_context
 from .._warnings import warn_user
@@ -392,6 +393,8 @@ class OneShotClassifier(ClientAwareMixin, ClassifierMixin, BaseEstimator):
         check_client_name(client)
         X = self._read_client(X, client)
         y = self._check_labels(y, X)
+        if classes is not None:
+            refuse_lost_labels(classes, "classes")
         classes = np.unique(y) if classes is None else column_or_1d(classes)
         if len(np.unique(classes)) < len(classes):
             raise ValueError("classes must name each label once; pass np.unique(y).")

@@ -180,11 +180,12 @@ def _look_at(paths):
 
     headers = load_messages(paths).headers()
     clients = {path: headers[path].get("client") for path in paths}
-    known = [path for path in paths if isinstance(clients[path], str | int | float)]
+    is_named = {path: isinstance(clients[path], str | int | float) for path in paths}
+    known = [path for path in paths if is_named[path]]
     _refuse_duplicates({path: clients[path] for path in known})
     known.sort(key=lambda path: client_order(clients[path]))
     kinds = {}
-    for path in [*known, *(path for path in paths if path not in known)]:
+    for path in [*known, *(path for path in paths if not is_named[path])]:
         kinds[path] = Message._kinds.get(headers[path].get("kind"))
         if kinds[path] is not None:
             check_is_of_client(path, kinds[path], clients[path])
@@ -192,16 +193,28 @@ def _look_at(paths):
 
 
 def _refuse_duplicates(clients):
-    """Whichever of two files is the right one, a person must say."""
+    """Whichever of two files is the right one, a person must say.
+
+    One that is refused anyway, because it is damaged, is no second one.
+    """
     files = defaultdict(list)
     for path, client in clients.items():
         files[plain_name(client) if isinstance(client, str) else client].append(path)
     for client, paths in files.items():
-        if len(paths) > 1:
+        if len(paths) > 1 and len(paths := list(filter(_can_be_read, paths))) > 1:
             raise ValueError(
                 f"{' and '.join(map(str, paths))} are from the same client {client!r}; "
                 "keep the right one."
             )
+
+
+def _can_be_read(path):
+    from ..exchange import MessageError, load_message
+
+    try:
+        return bool(load_message(path))
+    except (MessageError, OSError):
+        return False
 
 
 def _estimator(kinds, arguments):

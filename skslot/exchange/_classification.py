@@ -35,7 +35,7 @@ class _ClassMessage(Message):
     @property
     def n_samples(self):
         """Number of rows."""
-        return int(self.counts.sum())
+        return int(self.counts.sum(dtype=np.int64))
 
     @property
     def mean(self):
@@ -345,6 +345,8 @@ class ClassMixtures(_AlignableMessage):
     """
 
     kind = "class mixtures"
+    # Most numbers that a server draws from a mixture: 8 GB in float64.
+    MOST_NUMBERS = 2**30
 
     classes: list = Message.fact("labels of the classes held")
     covariance_type: str = Message.fact("shape of the components")
@@ -418,6 +420,12 @@ class ClassMixtures(_AlignableMessage):
     def _check_values(self, sizes, deep):
         check_counts("counts", self.counts, least=1)
         check_counts("n_components", self.n_components, least=1)
+        if self.n_samples * self.n_features > self.MOST_NUMBERS:
+            raise MessageError(
+                f"it claims {self.n_samples} rows of {self.n_features} features, and a "
+                f"server draws at most {self.MOST_NUMBERS} numbers. If that is right, "
+                "describe a sample of the rows."
+            )
         if self.n_components.sum(dtype=np.float64) != sizes["k"]:
             raise MessageError("n_components do not add up to the components sent.")
         starts = np.cumsum(self.n_components) - self.n_components

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from .._clients import shorten
 from ._errors import MessageError, short
 from ._message import Message
-from ._wire import decode, read_file, read_header
+from ._wire import decode, open_regular, read_file, read_header
 
 # Traits that messages of one exchange may differ in when one server step reads them.
 MAY_DIFFER = ("part for alignment", "covariance_type")
@@ -447,7 +447,7 @@ class MessageFiles:
 
 def _peek(path):
     try:
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             return read_header(file.read(8), file.read)
     except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return {}
