@@ -15,6 +15,7 @@ from ..exchange import (
     ClassStatistics,
     ClientStatistics,
     LinearModel,
+    MessageError,
     MixedEffectsModel,
 )
 from ..statistics import FeatureMoments
@@ -290,7 +291,13 @@ default="pooled"
         classifier = cls(tau="auto" if model.by_rows else model.strength)
         classifier.aligner_ = aligner
         classifier._by_client = model.by_client
-        classifier._adopt(model.covariance, None, model.priors)
+        try:
+            classifier._adopt(model.covariance, None, model.priors)
+        except ValueError as error:
+            raise MessageError(
+                "the covariance within classes cannot be inverted; ask the server for "
+                "the model again."
+            ) from error
         classifier._encoder = model.encoder
         classifier.n_features_in_ = model.n_features
         classifier._heads = {}

@@ -239,7 +239,7 @@ class ReceivedMessages:
                 check_agreement(other, sender, traits)
             is_named = sender.client is not None
             if sender.client in names or is_named != (senders[0].client is not None):
-                raise ValueError(
+                raise MessageError(
                     f"messages came from clients {shorten(s.client for s in senders)}; "
                     "give each client a name of its own in client_update(..., "
                     "client=...)."

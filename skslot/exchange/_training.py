@@ -5,6 +5,7 @@ from numbers import Integral
 import numpy as np
 
 from ._checks import MAX_COUNT, check_number
+from ._errors import MessageError
 from ._message import Message
 
 LARGEST = np.finfo(np.float64).max
@@ -100,8 +101,14 @@ class FeatureScale(Message):
         X_scaled : ndarray of shape (n_samples, n_features)
             The rows to train on, in float32.
         """
-        # in float64, as offsets may be much larger than the spread
-        return ((X - self.mean) / self.scale).astype(np.float32)
+        with np.errstate(over="ignore"):
+            # in float64, as offsets may be much larger than the spread
+            scaled = ((X - self.mean) / self.scale).astype(np.float32)
+        if not np.isfinite(scaled).all():
+            raise MessageError(
+                "mean and scale do not fit these rows: scaled, they are infinite."
+            )
+        return scaled
 
     def _check_values(self, sizes, deep):
         check_number("scale", self.scale, np.finfo(np.float64).tiny, LARGEST)

@@ -208,12 +208,12 @@ class FeatureMoments:
         with np.errstate(invalid="ignore", over="ignore"):
             own_cubic, own_quartic = self._sums_around(-share * apart, exponent)
             cubic, quartic = other._sums_around(own_share * apart, exponent)
-        between = np.outer(own_share * other.n_samples * apart, apart)
         if not np.isfinite(own_quartic + quartic):
             raise ValueError(
                 "the rows are too far apart for float64: the fourth power of their "
                 "distances is infinite; no row was added."
             )
+        between = np.outer(own_share * other.n_samples * apart, apart)
         self._scatter = self._scatter + other._scatter + between
         self._cubic = own_cubic + cubic
         self._quartic = own_quartic + quartic

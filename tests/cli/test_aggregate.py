@@ -220,6 +220,17 @@ def test_two_files_of_one_client_are_never_skipped(server, labels, capsys):
     assert "A.slot and again.slot are from the same client 'A'" in error
 
 
+def test_damaged_file_is_no_second_one_of_its_client(server, capsys):
+    data = Path("A.slot").read_bytes()
+    Path("again.slot").write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    assert run("aggregate *.slot -o r.slot --skip-refused") == 0
+    printed = capsys.readouterr()
+    assert "refused: again.slot: the checksum is wrong" in printed.err
+    assert "clients: 4" in printed.out
+    error = error_of("aggregate A.slot again.slot -o s.slot", capsys)
+    assert "1 of 2 files were refused, and nothing was written" in error
+
+
 def test_other_files_of_a_server_are_refused(server, capsys):
     assert run("aggregate *.slot -o reference.slot") == 0
     error = error_of("aggregate *.slot -o new.slot", capsys)
