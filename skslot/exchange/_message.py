@@ -444,8 +444,12 @@ class Message:
             message = cls._build(arrays, header)
             message._check_names()
             message._check(deep=True)
-            if header.get("n_features", message.n_features) != message.n_features:
-                raise MessageError("the header announces another number of features.")
+            for name, what in {"n_features": "features", "n_samples": "rows"}.items():
+                found = getattr(message, name, None)
+                if header.get(name, found) != found:
+                    raise MessageError(
+                        f"the header announces another number of {what}."
+                    )
         except MessageError as error:
             raise MessageError(error.reason, client) from None
         return message

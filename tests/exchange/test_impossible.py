@@ -165,6 +165,13 @@ def test_rows_of_a_core_set_stand_for_all_rows():
         load_message(wrong.to_bytes("float64"))
 
 
+def test_counts_add_up_to_the_rows_that_the_header_announces(messages, tampered):
+    message = messages["class statistics"]
+    assert load_message(tampered(message, n_samples=message.n_samples)) == message
+    with pytest.raises(MessageError, match="announces another number of rows"):
+        load_message(tampered(message, n_samples=message.n_samples + 1))
+
+
 # ----------------------------------------------------------------------- in memory
 
 
