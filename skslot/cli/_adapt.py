@@ -3,8 +3,9 @@
 from dataclasses import replace
 from pathlib import Path
 
+from .._text import printable
 from ._arguments import add_command, read_table
-from ._outputs import announce, refuse_output
+from ._outputs import announce, refuse_output, writing
 from ._site_maps import (
     FEWEST_ROWS,
     check_same_encoder,
@@ -61,7 +62,8 @@ def adapt(arguments):
             client = arguments.client
             report = classifier.add_client(table.X, client, table.y)
     print(replace(report, warnings=()))  # which were shown already
-    classifier.client_model(client).save(arguments.output, arguments.dtype)
+    with writing(arguments):
+        classifier.client_model(client).save(arguments.output, arguments.dtype)
     announce(arguments.output, "for skslot predict; nothing leaves the site")
 
 
@@ -74,8 +76,8 @@ def _check_unlabelled(table, sent, arguments):
         )
     if sent is not None and table.y is not None:
         print(
-            f"labels of {table.path} are ignored: {arguments.statistics} has those "
-            "that count"
+            f"labels of {printable(table.path)} are ignored: "
+            f"{printable(arguments.statistics)} has those that count"
         )
     elif sent is None and "y" in table.others:
-        print(f"y of {table.path} is ignored: --labels makes use of it")
+        print(f"y of {printable(table.path)} is ignored: --labels makes use of it")

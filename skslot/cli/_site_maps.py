@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from .._text import printable
 from .._warnings import warn_user
 from ._terminal import plain_warnings
 
@@ -123,8 +124,9 @@ def site_classifier(table, sent, model, arguments):
         name = arguments.client or NAMELESS
         if name in map(str, model.clients):
             print(
-                f"the model was learned from client {name} too, which is described "
-                "better by what it had sent: hand it over by --statistics FILE.slot"
+                f"the model was learned from client {printable(name)} too, which is "
+                "described better by what it had sent: hand it over by --statistics "
+                "FILE.slot"
             )
         classifier.add_client(rows, name)
     return classifier
@@ -160,8 +162,8 @@ def _rows_to_estimate_from(table):
             "this site had sent, or what skslot summarize makes of more of its rows."
         )
     print(
-        f"alignment estimated from {len(rows)} rows of {table.path}; --statistics "
-        "FILE.slot takes that of what this site had sent"
+        f"alignment estimated from {len(rows)} rows of {printable(table.path)}; "
+        "--statistics FILE.slot takes that of what this site had sent"
     )
     return rows
 
