@@ -184,7 +184,7 @@ class ClientAligner(
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Features of the new client, without the client column.
+            Features of the new client, with or without the client column.
         client : object
             Its id.
         y : array-like of shape (n_samples,), default=None

@@ -15,6 +15,17 @@ from ._site_maps import (
 )
 from ._terminal import plain_warnings
 
+# Models that cannot be adapted, and what to do instead.
+OTHER_MODELS = {
+    "AlignedModel": "is not a model of mixed effects, the only ones that learn from "
+    "rows without labels: skslot predict aligns the rows of a site for this model, "
+    "also without --statistics. Or let the server run skslot aggregate --model with "
+    "--method mixed, on files that were summarized for it.",
+    "LinearModel": "is the model of one site already: skslot predict takes it as it "
+    "is. To adapt, ask the server for the model of all sites by mixed effects, which "
+    "skslot aggregate --model writes with --method mixed.",
+}
+
 
 def add_commands(commands):
     """Add ``adapt``."""
@@ -45,8 +56,7 @@ def adapt(arguments):
     --client E -o E-model.slot
     """
     refuse_output(arguments, arguments.model, arguments.statistics)
-    what = "a model of mixed effects, which skslot aggregate --model"
-    model = load_kind(arguments.model, ("MixedEffectsModel",), what)
+    model = _load_model(arguments.model)
     sent = sent_statistics(arguments)
     table = read_table(arguments).of_client(arguments.client)
     check_same_encoder(table, model, arguments.model)
@@ -65,6 +75,16 @@ def adapt(arguments):
     with writing(arguments):
         classifier.client_model(client).save(arguments.output, arguments.dtype)
     announce(arguments.output, "for skslot predict; nothing leaves the site")
+
+
+def _load_model(path):
+    """Model that sites can learn from; others with what they are good for."""
+    what = "a model of mixed effects, which skslot aggregate --model"
+    model = load_kind(path, ("MixedEffectsModel", *OTHER_MODELS), what)
+    remedy = OTHER_MODELS.get(type(model).__name__)
+    if remedy is not None:
+        raise ValueError(f"{path} {remedy}")
+    return model
 
 
 def _check_unlabelled(table, sent, arguments):

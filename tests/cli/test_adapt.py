@@ -113,7 +113,8 @@ def test_rows_that_say_little_are_warned_of_once(model, capsys):
     [
         ("few.npz --model global.slot", "few.npz has 5 rows .* at least 10"),
         ("few.npz --model global.slot --statistics D.slot", "at least 10"),
-        ("rows.npz --model linear.slot", "kind 'linear model', not a model of mixed"),
+        ("rows.npz --model linear.slot", "linear.slot is the model of one site"),
+        ("rows.npz --model aligned.slot", "skslot predict aligns the rows of a site"),
         ("rows.npz --model D.slot", "kind 'class statistics', not a model of mixed"),
         ("rows.npz --encoder v2 --model global.slot", "encoder 'v2', but global.slot"),
         ("narrow.npy --model global.slot", "2 features.* is for 6"),
@@ -133,6 +134,8 @@ def test_wrong_arguments_of_adapt(model, options, expected, capsys):
     message_of("D", labels=False).save("bare.slot")
     message_of("D").with_encoder("v2").save("other.slot", min_samples=1)
     LinearModel(model.classes, model.means, model.priors).save("linear.slot")
+    others = "aggregate A.slot B.slot --method fedcgs --model aligned.slot"
+    assert run(others) == 0
     error = error_of(f"adapt {options} --client D -o out.slot", capsys)
     assert re.search(expected, error)
     assert not Path("out.slot").exists()
