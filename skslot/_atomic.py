@@ -54,6 +54,18 @@ def outputs_together(replace=True):
         files.discard()
 
 
+@contextmanager
+def naming(path, part=None):
+    """Errors about a full disk, or about a ``part`` of the file, name the file."""
+    try:
+        yield
+    except OSError as error:
+        is_of_part = part is not None and str(error.filename) == str(part)
+        if is_of_part or (error.filename is None and error.errno in NO_ROOM):
+            raise OSError(error.errno, error.strerror, str(path)) from error
+        raise
+
+
 def refuse_other_than_files(path):
     """Refuse to replace a pipe, a device, a folder or a symbolic link by a file."""
     try:
@@ -90,7 +102,7 @@ class _StagedFiles:
         # beside the target, since a file can be moved at once only within a disk
         part = path.with_name(f".{path.name}.{uuid4().hex}.part")
         opener = _for_owner if private else None
-        with _named(path, part):
+        with naming(path, part):
             refuse_other_than_files(path)
             with open(part, "xb", opener=opener) as file:
                 self.parts[part] = path
@@ -108,7 +120,7 @@ class _StagedFiles:
         made = []
         try:
             for part, path in self.parts.items():
-                with _named(path, part):
+                with naming(path, part):
                     if self.replace:
                         os.replace(part, path)
                     else:
@@ -150,18 +162,6 @@ class _StagedFiles:
                 names = os.listdir(folder)
             fcntl.flock(lock, fcntl.LOCK_SH)
         return names
-
-
-@contextmanager
-def _named(path, part):
-    """Errors name the file that was asked for, not the one beside it."""
-    try:
-        yield
-    except OSError as error:
-        is_of_part = str(error.filename) == str(part)
-        if is_of_part or (error.filename is None and error.errno in NO_ROOM):
-            raise OSError(error.errno, error.strerror, str(path)) from error
-        raise
 
 
 def _for_owner(path, flags):

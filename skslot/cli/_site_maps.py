@@ -123,6 +123,12 @@ def site_classifier(table, sent, model, arguments):
     classifier = classifier_of_sent(sent, model, arguments)
     with plain_warnings():
         if sent is not None:
+            if str(sent.client) not in map(str, model.clients):
+                known = ", ".join(map(printable, model.clients))
+                print(
+                    f"the model was learned from {known}, and not from client "
+                    f"{printable(sent.client)}"
+                )
             _warn_of_other_rows(table, sent, arguments.statistics, model.means)
             return classifier
         rows = _rows_to_estimate_from(table)

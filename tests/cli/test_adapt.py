@@ -141,6 +141,15 @@ def test_wrong_arguments_of_adapt(model, options, expected, capsys):
     assert not Path("out.slot").exists()
 
 
+def test_statistics_of_a_site_that_the_model_does_not_know_are_said(model, capsys):
+    command = "predict rows.npz --model global.slot --statistics {}.slot -o {}.csv"
+    assert run(command.format("D", "D")) == 0
+    text = "the model was learned from A, B, C, and not from client D\n"
+    assert text in capsys.readouterr().out
+    assert run(command.format("A", "A")) == 0
+    assert "learned from" not in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("source", ["rows.npz", "global.slot", "D.slot"])
 def test_no_input_of_adapt_is_overwritten(model, source, capsys):
     before = Path(source).read_bytes()

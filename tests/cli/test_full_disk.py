@@ -4,12 +4,15 @@ import os
 import stat
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from four_sites import error_of, run
 
 from skslot import FederatedOTAligner
+from skslot.experiments._methods import MethodRun
+from skslot.experiments._store import RunStore
 
 resource = pytest.importorskip("resource", reason="files and limits of POSIX")
 
@@ -65,6 +68,15 @@ def test_a_full_disk_is_one_line_with_the_name(site, command, full_disk, capsys)
     output = command.split()[-1]
     assert error_of(command, capsys) == f"skslot: error: {output}: File too large.\n"
     assert names(site) == before
+
+
+def test_results_of_experiments_are_named_too(tmp_path, full_disk):
+    data = SimpleNamespace(fingerprint=lambda: "small")
+    store = RunStore(tmp_path / "runs.jsonl", data, MethodRun)
+    run = MethodRun(0.1, 0, "FedCGS", "none")
+    full_disk(10)
+    with pytest.raises(OSError, match="File too large: .*runs.jsonl"):
+        store.add(run, {"accuracy": [50.0]})
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
