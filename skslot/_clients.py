@@ -83,15 +83,25 @@ class ClientAwareMixin:
         return self._check_features(X), ids, position
 
     def _read_client(self, X, client):
-        """Features of one client, without ids, checked."""
+        """Features of one client, checked; a column of ids may be among them."""
+        if client is not None and self._has_client_column(X):
+            X, ids, _ = split_client_column(X, self.client_column)
+            found, _ = number_clients(ids, len(X))
+            others = [each for each in found if each != client]
+            if others:
+                raise ValueError(
+                    f"client_column={self.client_column!r} says that rows are of "
+                    f"client {shorten(others)}, but they are given as those of "
+                    f"{client!r}; pass the rows of one client, under its name."
+                )
         X = self._check_features(X)
         assert_finite_by_client(X, ClientGroups.single(client, len(X)), self)
         return X
 
     def _read_joining_client(self, X, client):
-        """Features of one client, checked against those of fit, which may have ids."""
+        """Features of one client, checked against those of fit; both may have ids."""
         fitted = self
-        if self.client_column is not None:
+        if self.client_column is not None and not self._has_client_column(X):
             fitted = copy(self)
             fitted.n_features_in_ = self.n_features_in_ - 1
             if hasattr(self, "feature_names_in_"):
@@ -99,6 +109,17 @@ class ClientAwareMixin:
                 fitted.feature_names_in_ = names
         validate_data(fitted, X, reset=False, skip_check_array=True)
         return self._read_client(X, client)
+
+    def _has_client_column(self, X):
+        """Whether rows of one client come with the column of ids, which they need not.
+
+        A position says so only to who knows how many columns there were in ``fit``.
+        """
+        if isinstance(self.client_column, str):
+            return self.client_column in getattr(X, "columns", ())
+        if self.client_column is None or not hasattr(self, "n_features_in_"):
+            return False
+        return np.shape(X)[1:] == (self.n_features_in_,)
 
     def _check_labels(self, y, X):
         """One label per row of X, as a vector; ``_labels_missing`` says what lacks."""

@@ -183,7 +183,7 @@ class ClientAligner(
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Features of the new client, without the client column.
+            Features of the new client, with or without the client column.
         client : object
             Its id.
         y : array-like of shape (n_samples,), default=None
@@ -432,8 +432,13 @@ class ClientAligner(
             raise ValueError("no client is known yet; call add_client(X, client).")
         return ClientGroups.single(clients[0], n_samples)
 
-    def _cached(self, function, ignore=None):
-        return check_memory(self.memory).cache(function, ignore=ignore)
+    def _cached(self, function):
+        """The function, whose results ``memory`` keeps; keywords do not change them."""
+        memory = check_memory(self.memory)
+        run = memory.cache(run_unwritten, ignore=["options"])
+        return lambda *arguments, **options: run(
+            function, Unwritten(arguments), options
+        )
 
     def __sklearn_is_fitted__(self):
         return hasattr(self, "_fitted")
@@ -442,6 +447,25 @@ class ClientAligner(
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
+
+
+class Unwritten:
+    """Arguments of a cached call: joblib hashes them, and writes nothing of them down.
+
+    It writes the ``repr`` of all arguments beside a result, for arrays a part of the
+    rows, which nobody expects to find on a disk.
+    """
+
+    def __init__(self, arguments):
+        self.arguments = arguments
+
+    def __repr__(self):
+        return "not written"
+
+
+def run_unwritten(function, unwritten, options):
+    """What is cached in place of the function."""
+    return function(*unwritten.arguments, **options)
 
 
 def check_named(senders):

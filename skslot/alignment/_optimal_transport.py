@@ -250,7 +250,7 @@ class Alignment:
         )
 
 
-def solve_rows(X, groups, n_jobs, *settings):
+def solve_rows(X, groups, *settings, n_jobs):
     """Moments of each client and the alignment; the part of ``fit`` worth caching."""
     run = Parallel(n_jobs=n_jobs, prefer="threads")
     found = run(delayed(FeatureMoments.from_rows)(X[rows]) for rows in groups.rows)
@@ -274,7 +274,7 @@ def solve_moments(moments, joined, n_jobs, shrinkage, weights, *settings):
     )
 
 
-def solve_messages(messages, n_jobs, keep_maps, with_classes, weights, *settings):
+def solve_messages(messages, keep_maps, with_classes, weights, *settings, n_jobs):
     """Alignment from the messages of all clients.
 
     They are read once, once per pass of the solver, and once more to keep maps.

@@ -367,9 +367,9 @@ class FederatedOTAligner(ClientAligner):
         return self.tau == "auto"
 
     def _align_rows(self, X, groups, class_means):
-        solve = self._cached(solve_rows, ignore=["n_jobs"])
+        solve = self._cached(solve_rows)
         settings = self.shrinkage, *self._solver()
-        moments, alignment = solve(X, groups, self.n_jobs, *settings)
+        moments, alignment = solve(X, groups, *settings, n_jobs=self.n_jobs)
         return moments, self._with_strength(alignment, class_means, alignment.clients)
 
     def _align_moments(self, moments, class_means, joined):
@@ -381,9 +381,9 @@ class FederatedOTAligner(ClientAligner):
     def _align_messages(self, messages, keep_maps):
         if self.memory is not None:
             messages = list(messages)
-        solve = self._cached(solve_messages, ignore=["n_jobs"])
+        solve = self._cached(solve_messages)
         kept = keep_maps, self._needs_labels
-        alignment = solve(messages, self.n_jobs, *kept, *self._solver())
+        alignment = solve(messages, *kept, *self._solver(), n_jobs=self.n_jobs)
         class_means = alignment.class_means
         return self._with_strength(alignment, class_means, alignment.clients)
 

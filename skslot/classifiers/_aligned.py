@@ -102,7 +102,7 @@ class AlignedClassifierMixin(ClientModelsMixin):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Unlabelled features of the new client.
+            Unlabelled features of the new client, with or without the client column.
         client : object
             Its id.
 

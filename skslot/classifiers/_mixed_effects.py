@@ -177,7 +177,7 @@ default="pooled"
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Features of the new client, without the client column.
+            Features of the new client, with or without the client column.
         client : object
             Its id.
         y : array-like of shape (n_samples,), default=None
@@ -215,7 +215,7 @@ default="pooled"
         ----------
         X : array-like of shape (n_samples, n_features)
             Features of the client without labels: an ordinary sample of what it sees,
-            about 100 rows or more, of all classes.
+            about 100 rows or more, of all classes. With or without the client column.
         client : object
             Its id.
 

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from .._text import list_groups
+from .._text import list_groups, printable
 from ._arguments import add_command, read_table
 from ._methods import METHODS, make_classifier
-from ._outputs import announce, refuse_output
+from ._outputs import announce, refuse_output, writing
 from ._terminal import plain_warnings, warn_of_spellings
 
 
@@ -57,17 +57,18 @@ def summarize(arguments):
         table = _without_small_classes(table, arguments.min_samples)
     if not len(table.X):
         raise ValueError(f"{table.path} has no rows left to summarize.")
-    with plain_warnings():
+    with plain_warnings(), writing(arguments):
         if table.y is not None:
             labels = np.unique(table.y).tolist()
             warn_of_spellings((label, arguments.client) for label in labels)
         message = _message(table, arguments).with_encoder(table.encoder)
         _check_disclosure(message, arguments.min_samples)
         message.save(arguments.output, arguments.dtype, arguments.min_samples)
-    print(f"client {arguments.client}: {len(table.X)} rows, {_features(table)}")
+    client = printable(arguments.client)
+    print(f"client {client}: {len(table.X)} rows, {_features(table)}")
     if table.y is not None:
         classes, counts = np.unique(table.y, return_counts=True)
-        pairs = zip(classes.tolist(), counts, strict=True)
+        pairs = zip(map(printable, classes.tolist()), counts, strict=True)
         print(f"rows of each class: {', '.join(f'{c}: {n}' for c, n in pairs)}")
     announce(arguments.output, "send it to the server; skslot inspect tells what is in")
 
@@ -122,4 +123,4 @@ def _features(table):
     if names is None:
         return text
     more = ", ..." if len(names) > 20 else ""
-    return f"{text}: {', '.join(names[:20])}{more}"
+    return f"{text}: {', '.join(map(printable, names[:20]))}{more}"

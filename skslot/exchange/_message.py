@@ -282,7 +282,8 @@ class Message:
     def save(self, path, dtype="float32", min_samples=MIN_SAMPLES):
         """Write the message to a file, unless it says too much about single rows.
 
-        The file appears as a whole or not at all; an older one is replaced.
+        The file appears as a whole or not at all, for its owner only; an older one is
+        replaced and keeps its mode. A symbolic link is not followed.
 
         Parameters
         ----------
@@ -303,7 +304,7 @@ class Message:
             raise MessageError(
                 error.reason, error.client, path, small_groups=small
             ) from None
-        with atomic_output(path) as file:
+        with atomic_output(path, private=True) as file:
             file.write(data)
 
     @classmethod

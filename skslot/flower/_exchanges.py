@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, field
 from typing import NamedTuple
 
 from .._clients import client_order
+from .._text import printable
 from ..exchange import LinearModel, MessageError
 from ..exchange._receiving import find_misfits
 
@@ -54,7 +55,7 @@ class ClientRecord:
             return text
         detail = REASONS[self.code] if self.detail is None else self.detail
         where = "" if self.client is None else f" (node {self.node})"
-        return f"{text}{where} at step {self.step!r}: {self.code}, {detail}"
+        return f"{text}{where} at step {self.step!r}: {self.code}, {printable(detail)}"
 
 
 @dataclass
@@ -97,7 +98,7 @@ class FederationReport:
     clients: list = field(default_factory=list)
 
     def __str__(self):
-        reason = "" if self.reason is None else f", {self.reason}"
+        reason = "" if self.reason is None else f", {printable(self.reason)}"
         head = f"run {self.run_id}: {self.status}{reason}"
         return "\n".join([head, *(f"  {record}" for record in self.clients)])
 
