@@ -2,7 +2,9 @@
 
 import os
 import re
+from pkgutil import resolve_name
 
+from docutils import nodes
 from sphinx_gallery.sorting import ExplicitOrder
 
 import skslot
@@ -20,17 +22,34 @@ extensions = [
     "sphinx.ext.autosummary",
     "sphinx.ext.mathjax",
     "numpydoc",
+    "sphinx_copybutton",
+    "sphinx_design",
     "sphinx_gallery.gen_gallery",
 ]
 templates_path = ["_templates"]
 exclude_patterns = ["_build", "_templates", "conftest.py"]
-html_theme = "alabaster"
+html_theme = "pydata_sphinx_theme"
+html_title = f"skslot {version}"
 html_theme_options = {
-    "description": "One-shot federated learning by optimal-transport alignment",
-    "page_width": "1100px",
-    "sidebar_width": "240px",
+    "logo": {"text": "skslot"},
+    "navbar_align": "left",
+    "header_links_before_dropdown": 6,
+    "navigation_depth": 2,
+    "show_toc_level": 2,
+    "navigation_with_keys": False,
+    "secondary_sidebar_items": ["page-toc"],
+    "footer_start": ["copyright"],
+    "footer_end": [],
 }
+html_context = {"default_mode": "auto"}  # light or dark, as the reader's system is
+html_sidebars = {"index": []}
+html_static_path = ["_static"]
+html_css_files = ["skslot.css"]
 html_show_sourcelink = False
+
+copybutton_exclude = ".linenos, .gp, .go"  # neither prompts nor output
+copybutton_prompt_text = r"(?:\w+ ?\w*)?\$ "
+copybutton_prompt_is_regexp = True
 
 autosummary_generate = True
 autodoc_default_options = {
@@ -64,7 +83,17 @@ sphinx_gallery_conf = {
 }
 
 
+# Written out, since an inventory of theirs would have to be downloaded.
+PEERS = {
+    "sklearn": "https://scikit-learn.org/stable/modules/generated/{}.html",
+    "numpy": "https://numpy.org/doc/stable/reference/generated/{}.html",
+    "scipy": "https://docs.scipy.org/doc/scipy/reference/generated/{}.html",
+    "pandas": "https://pandas.pydata.org/docs/reference/api/{}.html",
+}
+
+
 def setup(app):
+    app.connect("missing-reference", _link_to_peer)
     app.connect("autodoc-skip-member", _skip_what_is_inherited)
     app.connect("autodoc-process-docstring", _unlink_what_is_inherited)
 
@@ -79,3 +108,15 @@ def _unlink_what_is_inherited(app, what, name, obj, options, lines):
     """Make plain text of links into scikit-learn's glossary and guide."""
     link = r":(?:term|ref):`([^`<]+?)(?: <[^`]*>)?`"
     lines[:] = [re.sub(link, r"\1", line) for line in lines]
+
+
+def _link_to_peer(app, env, node, text):
+    """Link a name of another package to its page there, if there is such a name."""
+    name = node.get("reftarget", "")
+    page = PEERS.get(name.partition(".")[0])
+    if node.get("refdomain") != "py" or page is None:
+        return None
+    resolve_name(name)
+    if node.get("reftype") == "mod":
+        page = page.replace("modules/generated", "api")
+    return nodes.reference("", "", text, internal=False, refuri=page.format(name))
