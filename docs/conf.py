@@ -67,18 +67,23 @@ sphinx_gallery_conf = {
     "within_subsection_order": ExplicitOrder(
         [
             "plot_quickstart.py",
+            "plot_hospitals_by_column.py",
+            "plot_mixed_effects.py",
             "plot_tau_path.py",
             "plot_grid_search_right_and_wrong.py",
-            "plot_unseen_site.py",
             "plot_when_alignment_hurts.py",
+            "plot_bytes_against_accuracy.py",
+            "plot_unseen_site.py",
+            "plot_unlabelled_rows.py",
             "plot_what_leaves_a_client.py",
+            "*",
             "plot_heart_disease.py",
             "plot_real_images.py",
-            "*",
         ]
     ),
     "abort_on_example_error": True,
     "download_all_examples": False,
+    "remove_config_comments": True,
     "show_memory": False,
 }
 
@@ -105,9 +110,9 @@ def _skip_what_is_inherited(app, what, name, obj, skip, options):
 
 
 def _unlink_what_is_inherited(app, what, name, obj, options, lines):
-    """Make plain text of links into scikit-learn's glossary and guide."""
+    """Make emphasis of links into scikit-learn's glossary and guide."""
     link = r":(?:term|ref):`([^`<]+?)(?: <[^`]*>)?`"
-    lines[:] = [re.sub(link, r"\1", line) for line in lines]
+    lines[:] = [re.sub(link, r"*\1*", line) for line in lines]
 
 
 def _link_to_peer(app, env, node, text):

@@ -3,9 +3,9 @@
 Bytes against accuracy: all methods
 ===================================
 
-A larger message does not make a better classifier. Of all methods, on the same sites with
-skewed labels, only three are worth their bytes: no other is more accurate and sends as
-little.
+A larger message does not make a better classifier. Of all methods, on the same sites
+with skewed labels, only three are worth their bytes: no other is more accurate and
+sends as little.
 """
 
 # %%

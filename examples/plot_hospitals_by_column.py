@@ -28,7 +28,7 @@ from skslot import FedCGSClassifier, MixedEffectsClassifier
 from skslot.metrics import client_scores
 from skslot.model_selection import class_table
 
-DIAGNOSES = ["healthy", "angina", "infarction"]
+DIAGNOSES = ["healthy", "angina", "infarct"]
 # what is usual, how much patients vary, and the two diseases in these units
 USUAL = {
     "age": (55, 9, [0.4, 0.9]),
@@ -75,8 +75,8 @@ print(class_table(past["diagnosis"], past["hospital"]))
 # A Pipeline that sites could run
 # -------------------------------
 # A gap is filled with what is usual, and units are made comparable, by numbers that are
-# agreed on before. No hospital needs rows of another for that, so what is evaluated here
-# is what four real hospitals would compute.
+# agreed on before. No hospital needs rows of another for that, so what is evaluated
+# here is what four real hospitals would compute.
 
 
 def fill_and_scale(table):

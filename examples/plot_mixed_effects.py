@@ -97,6 +97,7 @@ for axes, name in zip(panels, mixes, strict=True):
 panels[0].set_ylabel("test accuracy in %")
 panels[0].legend(loc="lower left", frameon=False)
 plt.show()
+# sphinx_gallery_thumbnail_number = -1
 
 # %%
 # The same messages, and no strength of SLOT reaches mixed effects, whatever the labels.
