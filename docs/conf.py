@@ -42,7 +42,7 @@ html_theme_options = {
     "footer_end": [],
 }
 html_context = {"default_mode": "auto"}  # light or dark, as the reader's system is
-html_sidebars = {"index": []}
+html_sidebars = {page: [] for page in ("index", "faq", "whats_new", "citing")}
 html_static_path = ["_static"]
 html_css_files = ["skslot.css"]
 html_show_sourcelink = False
@@ -52,6 +52,7 @@ copybutton_prompt_text = r"(?:\w+ ?\w*)?\$ "
 copybutton_prompt_is_regexp = True
 
 autosummary_generate = True
+toc_object_entries_show_parents = "hide"
 autodoc_default_options = {
     "members": True,
     "inherited-members": "BaseEstimator,BaseSearchCV,BaseException",
@@ -63,7 +64,7 @@ sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "auto_examples",
     "filename_pattern": r"/plot_",
-    "ignore_pattern": r"/(merge_moments|benchmarks|flower)",
+    "ignore_pattern": r"merge_moments",
     "within_subsection_order": ExplicitOrder(
         [
             "plot_quickstart.py",
