@@ -46,6 +46,7 @@ html_sidebars = {page: [] for page in ("index", "faq", "whats_new", "citing")}
 html_static_path = ["_static"]
 html_css_files = ["skslot.css"]
 html_show_sourcelink = False
+html_use_index = False  # the API page lists all names
 
 copybutton_exclude = ".linenos, .gp, .go"  # neither prompts nor output
 copybutton_prompt_text = r"(?:\w+ ?\w*)?\$ "
