@@ -23,8 +23,8 @@ SEED, KEY = 16, 32
 NONCE = 12
 # Bytes of two shares after encryption, which adds a tag of 16.
 SEALED = NONCE + 2 * SEED + 16
-# Public numbers of a client: to seal shares for it, to agree on pairwise masks, and what
-# its own mask is recognised by.
+# Public numbers of a client: to seal shares for it, to agree on pairwise masks, and to
+# recognise the secret of its own mask.
 CHANNEL, PAIR, OWN = range(3)
 
 

@@ -336,8 +336,8 @@ class SecureExchanges(Exchanges):
         self.min_clients = max(self.min_clients, settings.min_clients)
         if not self.min_clients <= len(self.records) <= MAX_CLIENTS:
             raise RunAborted(
-                f"secure aggregation takes {self.min_clients} to {MAX_CLIENTS} clients, "
-                f"but {len(self.records)} are there."
+                f"secure aggregation takes {self.min_clients} to {MAX_CLIENTS} "
+                f"clients, but {len(self.records)} are there."
             )
 
     def ask(self, request, dtype):
