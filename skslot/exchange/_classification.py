@@ -261,8 +261,12 @@ class ClassStatistics(_AlignableMessage):
         """
         counts = np.asarray(counts)
         mean = np.sum(class_sums, axis=0) / counts.sum()
-        covariance = second_moment / counts.sum() - np.outer(mean, mean)
         means = class_sums / np.maximum(counts, 1)[:, None]
+        within = second_moment - (means.T * counts) @ means
+        # where rows do not vary, rounding must not leave less than nothing
+        np.fill_diagonal(within, np.maximum(within.diagonal(), 0.0))
+        between = ((means - mean).T * counts) @ (means - mean)
+        covariance = (within + between) / counts.sum()
         return cls(list(classes), counts, means, pack_triangle(covariance))
 
     def pushed(self, matrix, offset):

@@ -16,6 +16,7 @@ REASONS = {
     "step_failed": "the client step failed; the log of the site says why",
     "receive_failed": "the result could not be kept; the log of the site says why",
     "too_few_rows": "a group of rows is smaller than min_samples of the site",
+    "too_many_rows": "the site has more rows than max_samples of secure_aggregation",
     "bad_request": "the site could not read the request",
     "unknown_request": "the site was asked for what its estimator has no step for",
     "asked_twice": "the site was asked more often than a run needs",
@@ -76,6 +77,8 @@ class FederationReport:
         One record for each node: ``node``, ``client`` (its name, None if it never said
         it), ``status`` ("taking part", "done" or "left out"), ``step``, ``code`` and
         ``detail`` (where and why it was left out), ``bytes_up`` and ``bytes_down``.
+    note : str, default=None
+        With secure aggregation, what the sums are of and how exact they are.
 
     See Also
     --------
@@ -96,11 +99,14 @@ class FederationReport:
     status: str = "running"
     reason: str | None = None
     clients: list = field(default_factory=list)
+    note: str | None = None
 
     def __str__(self):
         reason = "" if self.reason is None else f", {printable(self.reason)}"
         head = f"run {self.run_id}: {self.status}{reason}"
-        return "\n".join([head, *(f"  {record}" for record in self.clients)])
+        lines = [f"  {record}" for record in self.clients]
+        note = [] if self.note is None else [f"  {self.note}"]
+        return "\n".join([head, *lines, *note])
 
     @property
     def left_out(self):
@@ -169,6 +175,9 @@ class Exchanges:
     (None: all that were asked at first) end the run.
     """
 
+    # For the report: what the clients' records do not have.
+    note = None
+
     def __init__(self, nodes, send, types, min_clients=None):
         self.records = {node: ClientRecord(str(node)) for node in sorted(nodes)}
         self.send, self.types = send, types
@@ -182,21 +191,8 @@ class Exchanges:
     def ask(self, request, dtype):
         """Messages that can be used, in the order of the clients' names."""
         contents = _encode(request.contents, dtype)
-        nodes = self._taking_part()
-        answers = self._send(request.step, dict.fromkeys(nodes, contents))
-        read = {n: self._read(n, request.step, a) for n, a in answers.items()}
-        messages = {
-            node: message for node, message in read.items() if message is not None
-        }
-        self._refuse_twins(messages)
-        messages = self._fitting(request.step, messages)
-        if len(messages) < self.min_clients:
-            raise RunAborted(
-                f"{len(messages)} of {len(self.records)} clients answered the step "
-                f"{request.step!r} with what can be used, but min_clients is "
-                f"{self.min_clients}."
-            )
-        return messages
+        to_all = dict.fromkeys(self._taking_part(), contents)
+        return list(self._ask_named(request.step, to_all).values())
 
     def deliver(self, result, dtype):
         """Send each client its result; a sentence on those who did not take it."""
@@ -218,6 +214,34 @@ class Exchanges:
             return f"{missed} of {len(contents)} clients did not take the result."
         return None
 
+    def _ask_named(self, step, contents):
+        """The same by their nodes; names and what messages share are checked."""
+        messages = {
+            node: message
+            for node, message in self._exchange(step, contents).items()
+            if self._recognise(node, step, message)
+        }
+        self._refuse_twins(messages)
+        messages = self._fitting(step, messages)
+        self._check_enough(step, messages)
+        return messages
+
+    def _exchange(self, step, contents):
+        """What could be read of the answers, by their nodes."""
+        answers = self._send(step, contents)
+        read = {node: self._read(node, step, a) for node, a in answers.items()}
+        return {node: message for node, message in read.items() if message is not None}
+
+    def _check_enough(self, step, messages):
+        if len(messages) < self.min_clients:
+            raise RunAborted(
+                f"{len(messages)} of {len(self.records)} clients answered the step "
+                f"{step!r} with what can be used, but {self._least_in_words()}."
+            )
+
+    def _least_in_words(self):
+        return f"min_clients is {self.min_clients}"
+
     def _taking_part(self):
         return [node for node, r in self.records.items() if r.status != "left out"]
 
@@ -236,18 +260,22 @@ class Exchanges:
             return None
         record.bytes_up += len(answer.data)
         try:
-            message = self.types[step].from_bytes(answer.data)
+            return self.types[step].from_bytes(answer.data)
         except MessageError as error:
             record.leave_out(step, "refused", str(error))
             return None
+
+    def _recognise(self, node, step, message):
+        """Whether a message has a name, and that of the client at this node."""
+        record = self.records[node]
         if message.client is None:
             record.leave_out(step, "malformed")
-            return None
-        if record.client not in (None, message.client):
+        elif record.client not in (None, message.client):
             record.leave_out(step, "renamed")
-            return None
-        record.client = message.client
-        return message
+        else:
+            record.client = message.client
+            return True
+        return False
 
     def _fitting(self, step, messages):
         """Messages that can be used together, in the order of the clients' names."""
@@ -255,7 +283,7 @@ class Exchanges:
         misfits = find_misfits({node: messages[node] for node in nodes})
         for node, detail in misfits.items():
             self.records[node].leave_out(step, "misfit", detail)
-        return [messages[node] for node in nodes if node not in misfits]
+        return {node: messages[node] for node in nodes if node not in misfits}
 
     def _refuse_twins(self, messages):
         nodes_of = {}

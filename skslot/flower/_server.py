@@ -6,6 +6,7 @@ from pathlib import Path
 from ._client import RECORD, flower_modules
 from ._exchanges import Answer, Exchanges, FederationReport, RunAborted, group_replies
 from ._protocol import answer_types, server_steps, split_estimator
+from ._secure import SecureExchanges, check_sums_suffice
 
 # Seconds between two looks for answers.
 POLL = 1.0
@@ -24,6 +25,7 @@ def make_server_app(
     timeout=600.0,
     wire_dtype="float64",
     output_dir="skslot-runs",
+    secure_aggregation=None,
 ):
     """Make the app that runs at the server.
 
@@ -50,6 +52,10 @@ def make_server_app(
         Precision of what is sent to the clients.
     output_dir : str or path-like, default="skslot-runs"
         Where to write; relative to the folder in which the SuperLink was started.
+    secure_aggregation : SecureAggregation, default=None
+        Settings by which the server learns sums over all clients and no message; the
+        same as at the clients. Only for a classifier that needs sums, without an
+        aligner.
 
     Returns
     -------
@@ -60,6 +66,7 @@ def make_server_app(
     --------
     make_client_app : The other side.
     FederationReport : Reads ``report.json``.
+    SecureAggregation : What the server may not see.
 
     Notes
     -----
@@ -82,7 +89,10 @@ def make_server_app(
     'ServerApp'
     """
     flower, _, serverapp = flower_modules()
-    split_estimator(estimator)
+    if secure_aggregation is None:
+        split_estimator(estimator)
+    else:
+        check_sums_suffice(estimator)
     app = serverapp.ServerApp()
     defaults = {
         "n-clients": n_clients,
@@ -100,14 +110,16 @@ def make_server_app(
         folder.mkdir(parents=True, exist_ok=True)
         try:
             wait = settings["timeout"]
-            exchanges = Exchanges(
-                wait_for_nodes(grid, settings["n-clients"], wait),
-                make_sender(grid, wait, flower),
-                answer_types(estimator),
-                settings["min-clients"],
-            )
+            nodes = wait_for_nodes(grid, settings["n-clients"], wait)
+            send = make_sender(grid, wait, flower)
+            least = settings["min-clients"]
+            if secure_aggregation is None:
+                exchanges = Exchanges(nodes, send, answer_types(estimator), least)
+            else:
+                exchanges = SecureExchanges(nodes, send, secure_aggregation, least)
             report.clients = list(exchanges.records.values())
             result = run_exchanges(estimator, exchanges, wire_dtype)
+            report.note = exchanges.note
             for name in ("reference", "model"):
                 message = getattr(result, name)
                 if message is not None:

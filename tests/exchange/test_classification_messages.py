@@ -183,6 +183,17 @@ def test_sums_and_back():
     assert actual.classes == message.classes
 
 
+@pytest.mark.parametrize("value", [0.1, 17.3, 1e6, 1e-9])
+def test_sums_of_a_feature_that_does_not_vary_give_no_negative_variance(value):
+    rows = np.column_stack([X, np.full(len(X), value)])
+    counts = np.array([20, 20, 20])
+    sums = np.array([rows[Y == label].sum(axis=0) for label in "abc"])
+    # as if all had been rounded down
+    moment = np.nextafter(rows.T @ rows, -np.inf)
+    message = ClassStatistics.from_sums(list("abc"), counts, sums, moment)
+    assert 0 <= message.covariance[-1, -1] < 1e-12 * value**2
+
+
 def test_pushed_statistics_are_those_of_mapped_rows():
     matrix, offset = RNG.standard_normal((4, 4)), RNG.standard_normal(4)
     actual = MESSAGES["statistics, one class missing"].pushed(matrix, offset)

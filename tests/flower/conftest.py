@@ -10,7 +10,11 @@ from skslot.flower import FederationReport, make_client_app, make_server_app
 from skslot.flower._client import flower_modules
 
 pytest.importorskip("flwr")
-collect_ignore = ["faulty_client_app.py"]  # part of an app, imported by Flower
+collect_ignore = [  # parts of apps, imported by Flower
+    "faulty_client_app.py",
+    "secure_client_app.py",
+    "secure_server_app.py",
+]
 
 SITES = ("fax", "flatbed", "microfilm", "phone")
 

@@ -357,6 +357,92 @@ def check_secrecy(report, federation):
             assert SECRET.encode() not in path.read_bytes(), path
 
 
+@pytest.fixture
+def secure_app(tmp_path):
+    """Copy of the example with secure aggregation."""
+    folder = tmp_path / "app"
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(EXAMPLE, folder, ignore=ignored)
+    for name in ("client_app.py", "server_app.py"):
+        shutil.copy(HERE / f"secure_{name}", folder / "scanners" / name)
+    with open(folder / "pyproject.toml", "a") as file:
+        file.write('searched = ""\n')
+    return folder
+
+
+@pytest.fixture
+def numbers_of_sites(tmp_path, digits):
+    """File with numbers of each site that no server may have, bits turned over."""
+    X, y, site = digits
+    turned = {}
+    for name in SITES:
+        rows = site == name
+        message = FedCGSClassifier().client_update(X[rows], y[rows])
+        parts = [X[rows], message.means, message.covariance, *message.sums()[1:]]
+        words = np.concatenate([part.ravel()[::40].view(np.uint64) for part in parts])
+        turned[name] = ~np.unique(words[words != 0])
+    path = tmp_path / "numbers.npz"
+    np.savez(path, **turned)
+    return path
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="needs /proc")
+def test_secure_aggregation(make_sites, secure_app, numbers_of_sites, digits, tmp_path):
+    """Five sites, of which one dies mid-way; the others are in the sum."""
+    X, y, _ = digits
+    shutil.copytree(make_sites / "fax", make_sites / "doomed")
+    with Federation(tmp_path) as federation:
+        address = f"127.0.0.1:{federation.port}"
+        federation.start_superlink(
+            ["flower-superlink", "--insecure", "--port", str(federation.port)],
+            f'[superlink.here]\naddress = "{address}"\ninsecure = true\n',
+        )
+        for name in [*SITES, "doomed"]:
+            fault = "dies" if name == "doomed" else ""
+            config = f'folder="{make_sites / name}" fault="{fault}"'
+            node = ["flower-supernode", "--insecure", "--superlink", address]
+            port = ["--host", "127.0.0.1", "--port", str(free_port())]
+            federation.start(name, *node, *port, "--node-config", config)
+        settings = (
+            f'n-clients=5 min-clients=4 timeout=120.0 searched="{numbers_of_sites}"'
+        )
+        command = ["flwr", "run", secure_app, "here", "--stream"]
+        report, folder = federation.run("here", *command, "--run-config", settings)
+    assert report.status == "completed"
+    (lost,) = report.left_out
+    assert (lost.client, lost.step) == ("doomed", "masked")
+    assert lost.code in ("crashed", "silent")
+    assert "1797 rows of 4 clients, 0 of them shortened" in report.note
+    expected = FedCGSClassifier().fit(X, y)
+    unit = np.abs(expected.coef_).max()
+    for name in SITES:
+        model = LinearModel.load(make_sites / name / "model.slot")
+        assert_allclose(model.coef / unit, expected.coef_ / unit, rtol=0, atol=1e-10)
+        assert_allclose(model.intercept, expected.intercept_, rtol=1e-9)
+    found = json.loads(numbers_of_sites.with_suffix(".json").read_text())
+    assert found == {**dict.fromkeys(SITES, 0), "control": 100}
+    with np.load(numbers_of_sites) as turned:
+        check_files_of_server(federation, ~np.concatenate(list(turned.values())))
+
+
+def check_files_of_server(federation, numbers):
+    """None of these numbers is in a file of the server, as bytes or as text."""
+    texts = [repr(number)[:9] for number in numbers.view(np.float64).tolist()]
+    names = ("superlink.log", "homes/superlink", "skslot-runs")
+    paths = [federation.folder / name for name in names]
+    files = [f for path in paths for f in (path, *path.rglob("*")) if f.is_file()]
+    assert len(files) > 3
+    for path in files:
+        data = path.read_bytes()
+        for start in range(8):
+            words = np.frombuffer(data, "<u8", max(len(data) - start, 0) // 8, start)
+            assert not np.isin(words, numbers).any(), path
+        if path.suffix in (".log", ".json"):
+            text = data.decode()
+            assert not any(number in text for number in texts), path
+
+
 # A process in a group of its own that does not want to end, as those of Ray.
 CHILD = """
 import signal, time
