@@ -7,6 +7,7 @@ from numbers import Integral, Real
 import numpy as np
 
 from .._linalg import is_semidefinite, packed_diagonal, triangle_order
+from ..privacy import PrivacyBudget
 from ._errors import MessageError, short
 from ._wire import WireArray, came_by, is_array, largest
 
@@ -123,6 +124,19 @@ def check_name(name, value):
             f"{name} {short(value)} cannot be sent: only text, numbers and booleans "
             "can. Give it a name of that kind, such as str(...)."
         )
+
+
+def check_privacy(guarantee):
+    """Refuse a guarantee of differential privacy that no budget gives."""
+    if guarantee is None:
+        return
+    try:
+        numbers = {name: guarantee[name] for name in ("epsilon", "delta", "clip_norm")}
+        known = PrivacyBudget(**numbers).guarantee == guarantee
+    except (TypeError, ValueError, LookupError):
+        known = False
+    if not known:
+        raise MessageError(f"privacy is no guarantee: {short(guarantee)}.")
 
 
 def check_labels(classes):
