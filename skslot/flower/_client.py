@@ -31,6 +31,7 @@ def make_client_app(
     min_samples=Message.MIN_SAMPLES,
     wire_dtype="float64",
     receive=None,
+    privacy=None,
 ):
     """Make the app that runs at each site.
 
@@ -48,7 +49,8 @@ def make_client_app(
         The same as at the server: an aligner, a classifier of :mod:`skslot`, or a
         Pipeline of the two.
     classes : array-like of shape (n_classes,), default=None
-        Labels that may occur; by default those in ``y``. FedAvgClassifier needs it.
+        Labels that may occur; by default those in ``y``. FedAvgClassifier needs it, and
+        ``privacy``.
     encoder : str, default=None
         Fingerprint of what made the features; clients with different ones are not
         combined.
@@ -61,6 +63,11 @@ def make_client_app(
         Called as ``receive(message, context)`` with the result: a
         :class:`~skslot.exchange.LinearModel` with the alignment of this client folded
         in; of an aligner alone, what its ``client_map`` takes.
+    privacy : PrivacyBudget, default=None
+        Guarantee of differential privacy for the rows of this site, which the site
+        chooses, not the server; by default that of the estimator. It needs ``classes``
+        if there are labels, and an estimator that sends one message in a run. Every run
+        is a release, and runs add up.
 
     Returns
     -------
@@ -84,7 +91,7 @@ def make_client_app(
     'ClientApp'
     """
     flower, clientapp, _ = flower_modules()
-    steps = ClientSteps(estimator, classes, encoder)
+    steps = ClientSteps(estimator, classes, encoder, privacy)
 
     def respond(step, message, context):
         try:
