@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from sklearn.utils import check_array, check_consistent_length
 
 from ..statistics import shrink_covariance
 from ._mechanism import MARGIN, add_noise, gaussian_noise_scale
@@ -164,7 +165,8 @@ class PrivacyBudget:
         statistics : PrivateStatistics
             Counts, means and covariance, made of the noisy sums alone.
         """
-        X, held = np.asarray(X, dtype=np.float64), _rows_of_classes(X, y, classes)
+        X = check_array(X, dtype=np.float64)
+        held = _rows_of_classes(X, y, classes)
         center = self._center(X.shape[1])
         if not with_covariance:
             split = SPLIT_OF_MEANS
@@ -200,9 +202,10 @@ def _rows_of_classes(X, y, classes):
             "classes is missing: labels that may occur must be agreed on beforehand, "
             "not read off y."
         )
+    check_consistent_length(X, y)
     held = np.equal.outer(np.asarray(classes), np.asarray(y)).astype(np.float64)
-    if not held.any(axis=0).all():
-        raise ValueError("y has labels that are not among classes.")
+    if not (held.sum(axis=0) == 1).all():  # a row in two classes would count twice
+        raise ValueError("each label in y must be among classes, and there once.")
     return held
 
 
@@ -233,9 +236,10 @@ def _pulled_together(means, mean, noise, counts):
     The estimator of James and Stein, where the variance is known: that of the noise.
     """
     apart = means - mean
-    squares = np.maximum(np.square(apart).sum(axis=1), np.finfo(float).tiny)
     expected = max(means.shape[1] - 2, 0) * (noise / np.maximum(counts, 1.0)) ** 2
-    return mean + np.maximum(1 - expected / squares, 0.0)[:, None] * apart
+    squares = np.maximum(np.square(apart).sum(axis=1), expected)
+    hidden = expected / np.where(squares > 0, squares, 1.0)
+    return mean + (1 - hidden)[:, None] * apart
 
 
 def _lifted(scatter, noise):
