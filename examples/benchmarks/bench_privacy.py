@@ -120,6 +120,17 @@ def run_rows(train, test, sizes, seed):
     return scores
 
 
+def distance_of_classes(data):
+    """Median distance of a class mean from the mean of its site, in clip norms."""
+    apart = []
+    for site in np.unique(data.client_ids):
+        rows = data.select(data.client_ids == site)
+        for label in np.unique(rows.y):
+            mean = rows.X[rows.y == label].mean(axis=0)
+            apart.append(np.linalg.norm(mean - rows.X.mean(axis=0)))
+    return np.median(apart)
+
+
 def print_table(title, runs):
     """A line for each method, a column for each epsilon."""
     heads = [f"epsilon {epsilon:g}" for epsilon in EPSILONS]
@@ -171,6 +182,9 @@ def main():
                 runs["rows"].append(run_rows(train, test, arguments.sizes, seed))
     for name, results in runs.items():
         print_table(name, results)
+    print(
+        f"\nclass means are {distance_of_classes(data):.2f} from those of their sites"
+    )
 
 
 if __name__ == "__main__":

@@ -85,6 +85,8 @@ def _in_words(guarantee):
 def _entries(message):
     for field in fields(message):
         value = getattr(message, field.name)
+        if value is None and field.name == "privacy":
+            continue  # that no noise is added is said below
         for name, part in value.items() if isinstance(value, dict) else [("", value)]:
             full_name = f"{field.name}[{name!r}]" if name else field.name
             yield full_name, _content(part), field.metadata["meaning"]
