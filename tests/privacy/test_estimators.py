@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
+from sklearn.utils import estimator_checks as sklearn_checks
 from sklearn.utils import get_tags
 
 from skslot import (
@@ -134,6 +135,13 @@ def test_messages_have_noisy_numbers_of_rows(estimator, kind, seeded):
     assert received == message
 
 
+def test_the_part_for_alignment_keeps_the_guarantee(seeded):
+    with seeded():
+        message = CLASSIFIERS[1].client_update(X[FAX], Y[FAX], classes=CLASSES)
+    assert message.client_statistics().privacy == BUDGET.guarantee
+    assert 0 < message.shrinkage[0] <= 1
+
+
 def test_classes_without_rows_may_get_some_and_classes_with_rows_lose_them(seeded):
     budget = PrivacyBudget(0.01, 1e-5, 1.0)
     with seeded():
@@ -220,6 +228,23 @@ def test_budgets_can_be_searched_over(seeded):
 
 
 EXACT = PrivacyBudget(1e9, 0.5, 50.0)
+REFUSED = dict.fromkeys(
+    ["check_fit_score_takes_y", "check_n_features_in_after_fitting"],
+    "partial_fit would learn from rows without noise",
+)
+
+
+# The checks pass y and no ids, which is worth a warning by design.
+@pytest.mark.filterwarnings("ignore:fitted without client_ids:UserWarning")
+@sklearn_checks.parametrize_with_checks(
+    [FedCGSClassifier("within", privacy=EXACT), FederatedOTAligner(privacy=EXACT)],
+    expected_failed_checks=lambda each: REFUSED if hasattr(each, "transform") else {},
+)
+def test_checks_of_scikit_learn_pass_but_for_what_noise_makes_differ(
+    estimator, check, seen
+):
+    with seen():
+        check(estimator)
 
 
 # One of the clients has a single row.
