@@ -39,8 +39,11 @@ class ClientAwareMixin:
 
     Ids are passed as ``client_ids`` or are the column ``client_column`` of X. The
     estimator has a ``client_column`` parameter and, if it can do without ids once it
-    is fitted, overrides ``_groups_without_ids``.
+    is fitted, overrides ``_groups_without_ids``. One whose messages can have a
+    guarantee of differential privacy has a ``privacy`` parameter.
     """
+
+    privacy = None
 
     def _read_rows(self, X, client_ids, *, reset, adding=False, y=None):
         """Features and the rows of each client, checked.
@@ -130,6 +133,29 @@ class ClientAwareMixin:
         assert_all_finite(y, input_name="y")
         check_consistent_length(X, y)
         return y
+
+    def _check_classes_agreed(self, classes, client):
+        """Refuse to read off labels which there are, if that is not to be told."""
+        if self.privacy is not None and classes is None:
+            raise ValueError(
+                f"client {client!r}: with privacy, pass classes=..., the labels that "
+                "may occur, as all clients have agreed on them; which of them this "
+                "client has is not to be told."
+            )
+
+    def _refuse_without_noise(self, step):
+        """Refuse a step that learns from rows as they are, if noise is asked for."""
+        if self.privacy is not None:
+            raise ValueError(
+                f"{step} learns from rows without noise, so that privacy would not "
+                "hold; fit again with all rows. At the site of the rows, where nothing "
+                "leaves, use an estimator with privacy=None."
+            )
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.non_deterministic = self.privacy is not None
+        return tags
 
     def _check_features(self, X):
         """Features without ids, in float32 or float64; not yet checked for NaN."""

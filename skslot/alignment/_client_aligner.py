@@ -21,6 +21,7 @@ from .._clients import (
 )
 from .._sklearn_compat import HasMethods, StrOptions, _fit_context
 from ..exchange import Message, receive
+from ..privacy import PrivacyBudget
 from ..statistics import FeatureMoments, class_means, merge_class_means
 from ._maps import move_rows
 
@@ -57,6 +58,7 @@ class ClientAligner(
 
     _parameter_constraints: dict = {
         "unknown_client": [StrOptions({"error", "identity", "adapt"})],
+        "privacy": [PrivacyBudget, None],
         "client_column": [str, Integral, None],
         "keep_client_column": ["boolean"],
         "memory": [None, str, HasMethods("cache")],
@@ -86,6 +88,9 @@ class ClientAligner(
         """
         self._refuse_one_id_for_all(client_ids)
         X, groups = self._read_rows(X, client_ids, y=y, reset=True)
+        if self.privacy is not None:
+            messages = self._release(X, y, groups)
+            return self._fit_received(receive(messages, Message), keep_maps=True)
         fitted = clone(self)
         means = fitted._means_by_class(X, y, groups)
         moments, alignment = fitted._align_rows(X, groups, means)
@@ -113,6 +118,7 @@ class ClientAligner(
         self : object
             The aligner with the rows added.
         """
+        self._refuse_without_noise("partial_fit")
         first = not self.__sklearn_is_fitted__()
         if not first and self._received is not None:
             raise ValueError(
@@ -196,6 +202,7 @@ class ClientAligner(
             The aligner, which now knows the client.
         """
         check_is_fitted(self)
+        self._refuse_without_noise("add_client")
         check_client_name(client, needed=True)
         alignment = self._aligned()
         if None in alignment.clients:
@@ -336,6 +343,20 @@ class ClientAligner(
         has_column = self.client_column is not None
         self.n_features_in_ = senders[0].n_features + has_column
         return self
+
+    def _release(self, X, y, groups):
+        """Message of each client, with noise; the labels in y are public."""
+        labels = self._check_labels(y, X) if self._needs_labels else None
+        classes = None if labels is None else np.unique(labels)
+        return [
+            self.client_update(
+                X[rows],
+                None if labels is None else labels[rows],
+                classes=classes,
+                client=client,
+            )
+            for client, rows in zip(groups.clients, groups.rows, strict=True)
+        ]
 
     def _aligned(self):
         """The alignment, computed now if rows were added since."""

@@ -48,6 +48,7 @@ class ClientGaussian(NamedTuple):
     is_singular: bool
     encoder: str | None
     sample: np.ndarray | None
+    privacy: dict | None = None
 
     @property
     def facts(self):
@@ -73,6 +74,7 @@ class ClientGaussian(NamedTuple):
             self.shrinkage,
             self.client,
             self.encoder,
+            self.privacy,
         )
 
 
@@ -103,8 +105,8 @@ def describe_message(message, shrinkage=None):
     if shrinkage is None:
         shrinkage = floored_coefficient(sample, sent.shrinkage)
     facts = sent.client, sent.n_samples, sent.mean, sample.diagonal().copy()
-    is_singular = _is_floor(sent.shrinkage)
-    return ClientGaussian(*facts, shrinkage, is_singular, sent.encoder, sample)
+    facts += shrinkage, _is_floor(sent.shrinkage), sent.encoder, sample, sent.privacy
+    return ClientGaussian(*facts)
 
 
 class Survey(NamedTuple):

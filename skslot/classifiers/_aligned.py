@@ -112,6 +112,7 @@ class AlignedClassifierMixin(ClientModelsMixin):
             The classifier, which now knows the client.
         """
         check_is_fitted(self)
+        self._refuse_without_noise("add_client")
         if not self._is_aligned:
             raise ValueError(
                 "without aligner all clients get the same classifier: there is nothing "
@@ -163,6 +164,20 @@ class AlignedClassifierMixin(ClientModelsMixin):
         if self.aligner is None:
             return triangle, np.empty(0)
         return triangle, self.aligner._part_for_alignment(moments)
+
+    @property
+    def _noisy_shrinkage(self):
+        """How the shrinkage for alignment is taken from noisy statistics, if at all."""
+        return None if self.aligner is None else self.aligner._noisy_shrinkage
+
+    def _validate_params(self):
+        super()._validate_params()
+        if getattr(self.aligner, "privacy", None) is not None:
+            raise ValueError(
+                "privacy is set on the aligner inside the classifier, which sends "
+                "nothing itself; set it on the classifier, whose one message serves "
+                "both. Classifiers without this parameter have no guarantee to give."
+            )
 
     def _allowed_messages(self):
         without_labels = () if self.aligner is None else (ClientStatistics,)

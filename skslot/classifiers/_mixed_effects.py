@@ -18,6 +18,7 @@ from ..exchange import (
     MessageError,
     MixedEffectsModel,
 )
+from ..privacy import PrivacyBudget
 from ..statistics import FeatureMoments
 from ._aligned import FoldedHeadsMixin
 from ._gaussian import check_priors, counts_and_means, factorise, head_of_means
@@ -55,6 +56,11 @@ default="pooled"
         What predictions do with rows of a client that was not fitted: refuse them, take
         them as they are, or estimate the client's offset from these very rows. Prefer
         :meth:`add_client` when the client is there to stay.
+    privacy : PrivacyBudget, default=None
+        Guarantee of differential privacy for the rows of each client: its message is
+        then made of noisy sums alone, ``client_update`` needs ``classes``, and in
+        ``fit`` the labels in ``y`` are taken as public. See
+        :class:`~skslot.privacy.PrivacyBudget`.
     client_column : str or int, default=None
         Name or position of the column of X that holds the client ids. None means that
         ids are passed as ``client_ids``.
@@ -139,6 +145,7 @@ default="pooled"
             Interval(Real, 0, 1, closed="both"),
         ],
         "unknown_client": [StrOptions({"error", "identity", "adapt"})],
+        "privacy": [PrivacyBudget, None],
         "memory": [None, str, HasMethods("cache")],
     }
 
@@ -149,6 +156,7 @@ default="pooled"
         priors="pooled",
         shrinkage="clients",
         unknown_client="error",
+        privacy=None,
         client_column=None,
         wire_dtype="float64",
         memory=None,
@@ -159,6 +167,7 @@ default="pooled"
         self.priors = priors
         self.shrinkage = shrinkage
         self.unknown_client = unknown_client
+        self.privacy = privacy
         self.client_column = client_column
         self.wire_dtype = wire_dtype
         self.memory = memory
@@ -189,6 +198,7 @@ default="pooled"
             What was found out about the client.
         """
         check_is_fitted(self)
+        self._refuse_without_noise("add_client")
         check_client_name(client, needed=True)
         if client in self.aligner_._clients():
             raise ValueError(
@@ -225,6 +235,7 @@ default="pooled"
             What was found out about the client.
         """
         check_is_fitted(self)
+        self._refuse_without_noise("adapt_client")
         self._check_known(client)
         X = self._read_joining_client(X, client)
         rows = self._linear_map(client)._move(X.astype(np.float64, copy=False))
@@ -370,6 +381,8 @@ default="pooled"
     # ----------------------------------------------------------------- helpers
 
     def _summarize(self, X, y, classes, client, seed):
+        if self.privacy is not None:
+            return ClassStatistics.release(self.privacy, X, y, classes, client)
         self._warn_if_wire_is_coarse(X, client)
         counts, means = counts_and_means(X, y, classes)
         triangle = pack_triangle(FeatureMoments.from_rows(X).sample_covariance())

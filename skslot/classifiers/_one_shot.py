@@ -167,7 +167,7 @@ class OneShotClassifier(ClientAwareMixin, ClassifierMixin, BaseEstimator):
         y : array-like of shape (n_samples,)
             Their labels.
         classes : array-like of shape (n_classes,), default=None
-            Labels that may occur; by default those in ``y``.
+            Labels that may occur; by default those in ``y``. Needed with ``privacy``.
         client : object, default=None
             Its name.
 
@@ -391,6 +391,7 @@ class OneShotClassifier(ClientAwareMixin, ClassifierMixin, BaseEstimator):
     def _client_rows(self, X, y, classes, client):
         """Checked arrays of one client; labels outside of ``classes`` are refused."""
         check_client_name(client)
+        self._check_classes_agreed(classes, client)
         X = self._read_client(X, client)
         y = self._check_labels(y, X)
         if classes is not None:

@@ -7,6 +7,7 @@ from numbers import Integral, Real
 import numpy as np
 
 from .._linalg import is_semidefinite, packed_diagonal, triangle_order
+from ..privacy import PrivacyBudget
 from ._errors import MessageError, short
 from ._wire import WireArray, is_array, largest, pieces_of, scale_on_wire
 
@@ -143,6 +144,19 @@ def check_text(name, value):
             raise MessageError(
                 f"{name} {short(value)} is no text: it has half a character in it."
             ) from None
+
+
+def check_privacy(guarantee):
+    """Refuse a guarantee of differential privacy that no budget gives."""
+    if guarantee is None:
+        return
+    try:
+        numbers = {name: guarantee[name] for name in ("epsilon", "delta", "clip_norm")}
+        known = PrivacyBudget(**numbers).guarantee == guarantee
+    except (TypeError, ValueError, LookupError):
+        known = False
+    if not known:
+        raise MessageError(f"privacy is no guarantee: {short(guarantee)}.")
 
 
 def check_labels(classes):

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from .._linalg import pack_triangle, packed_diagonal, unpack_triangle
+from ..statistics import shrinkage_coefficient
 from ._alignment import ClientStatistics
 from ._checks import (
     check_choice,
@@ -117,6 +118,8 @@ class ClassMeans(_ClassMessage):
         Name of the client.
     encoder : str, default=None
         Fingerprint of what made the features, see :meth:`with_encoder`.
+    privacy : dict, default=None
+        Guarantee of differential privacy, see :meth:`release`; None if there is none.
 
     See Also
     --------
@@ -141,11 +144,47 @@ class ClassMeans(_ClassMessage):
     means: np.ndarray = Message.array("c", "m", meaning="mean of each class")
     client: object = Message.fact("name of the client", default=None)
     encoder: str | None = Message.fact("fingerprint of the encoder", default=None)
+    privacy: dict | None = Message.fact(
+        "guarantee of differential privacy", default=None
+    )
 
     @property
     def class_means(self):
         """Mean of each class."""
         return self.means
+
+    @classmethod
+    def release(cls, budget, X, y, classes, client=None):
+        """Message with a guarantee of differential privacy.
+
+        Parameters
+        ----------
+        budget : PrivacyBudget
+            The guarantee. All of it is spent on counts and means.
+        X : array-like of shape (n_samples, n_features)
+            Rows of the client.
+        y : array-like of shape (n_samples,)
+            Their labels.
+        classes : array-like of shape (n_classes,)
+            Labels that may occur, as agreed on; those whose noisy count is below one
+            are left out.
+        client : object, default=None
+            Its name.
+
+        Returns
+        -------
+        message : ClassMeans
+            A new release of these rows.
+        """
+        found = budget.release(X, y, classes, with_covariance=False)
+        held = found.counts > 0
+        return cls(
+            np.asarray(classes)[held].tolist(),
+            found.counts[held],
+            found.means[held],
+            client,
+            privacy=budget.guarantee,
+        )
 
     def _check_values(self, sizes, deep):
         check_counts("counts", self.counts, least=1)
@@ -174,6 +213,8 @@ class ClassStatistics(_AlignableMessage):
         Name of the client.
     encoder : str, default=None
         Fingerprint of what made the features, see :meth:`with_encoder`.
+    privacy : dict, default=None
+        Guarantee of differential privacy, see :meth:`release`; None if there is none.
 
     See Also
     --------
@@ -210,6 +251,9 @@ class ClassStatistics(_AlignableMessage):
     )
     client: object = Message.fact("name of the client", default=None)
     encoder: str | None = Message.fact("fingerprint of the encoder", default=None)
+    privacy: dict | None = Message.fact(
+        "guarantee of differential privacy", default=None
+    )
 
     @property
     def class_means(self):
@@ -268,6 +312,48 @@ class ClassStatistics(_AlignableMessage):
         between = ((means - mean).T * counts) @ (means - mean)
         covariance = (within + between) / counts.sum()
         return cls(list(classes), counts, means, pack_triangle(covariance))
+
+    @classmethod
+    def release(cls, budget, X, y, classes, client=None, shrinkage=None):
+        """Message with a guarantee of differential privacy.
+
+        Parameters
+        ----------
+        budget : PrivacyBudget
+            The guarantee.
+        X : array-like of shape (n_samples, n_features)
+            Rows of the client.
+        y : array-like of shape (n_samples,)
+            Their labels.
+        classes : array-like of shape (n_classes,)
+            Labels that may occur, as agreed on.
+        client : object, default=None
+            Its name.
+        shrinkage : "oas" or float in [0, 1], default=None
+            Shrinkage for alignment, computed from the noisy covariance; None leaves it
+            out.
+
+        Returns
+        -------
+        message : ClassStatistics
+            A new release of these rows.
+        """
+        found = budget.release(X, y, classes)
+        coefficient = []
+        if shrinkage is not None:
+            n_samples = found.counts.sum()
+            coefficient.append(
+                shrinkage_coefficient(shrinkage, found.covariance, n_samples)
+            )
+        return cls(
+            np.asarray(classes).tolist(),
+            found.counts,
+            found.means,
+            pack_triangle(found.covariance),
+            np.array(coefficient, dtype=np.float64),
+            client,
+            privacy=budget.guarantee,
+        )
 
     def pushed(self, matrix, offset):
         """The message of the same rows after ``z -> matrix @ z + offset``.

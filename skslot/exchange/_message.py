@@ -11,6 +11,7 @@ from ._checks import (
     check_labels,
     check_name,
     check_numbers,
+    check_privacy,
     check_rows_of_classes,
     check_shapes,
     check_text,
@@ -29,6 +30,9 @@ from ._wire import (
     read_file,
     to_wire,
 )
+
+# Facts that messages did not have at first, and that are not written if they are None.
+LATER_FACTS = ("privacy",)
 
 
 class _Value:
@@ -150,7 +154,9 @@ class Message:
 
     @staticmethod
     def fact(meaning, **options):
-        """Make a field that travels as JSON: text, a number, or a list of labels.
+        """Make a field that travels as JSON.
+
+        That is text, a number, a list of labels, or a dict of texts and numbers.
 
         Parameters
         ----------
@@ -192,8 +198,9 @@ class Message:
     def __repr__(self):
         """All fields, arrays by their shape: statistics do not belong into logs."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
-        if values.get("encoder") is None:
-            values.pop("encoder", None)
+        for name in ("encoder", *LATER_FACTS):
+            if values.get(name) is None:
+                values.pop(name, None)
         shown = ", ".join(f"{name}={_short(value)}" for name, value in values.items())
         return f"{type(self).__name__}({shown})"
 
@@ -435,7 +442,11 @@ class Message:
         return encoded_size(self.kind, self._wire_arrays(), self._json_facts(), dtype)
 
     def _json_facts(self):
-        facts = {name: _plain(value) for name, value in self._facts().items()}
+        facts = {
+            name: _plain(value)
+            for name, value in self._facts().items()
+            if value is not None or name not in LATER_FACTS
+        }
         return {**facts, "n_features": int(self.n_features)}
 
     @classmethod
@@ -463,7 +474,7 @@ class Message:
                 f"expected a message of kind {cls.kind!r}, got "
                 f"{short(header.get('kind'))}."
             )
-        values = {**header, **cls._fields_of(arrays)}
+        values = {**dict.fromkeys(LATER_FACTS), **header, **cls._fields_of(arrays)}
         missing = [f.name for f in fields(cls) if f.name not in values]
         if missing:
             raise MessageError(f"this message of kind {cls.kind!r} lacks {missing}.")
@@ -494,6 +505,7 @@ class Message:
         if not isinstance(self.encoder, str | None):
             raise MessageError(f"encoder must be text, got {short(self.encoder)}.")
         check_text("encoder", self.encoder)
+        check_privacy(getattr(self, "privacy", None))
 
     def _check_values(self, sizes, deep):
         """Refuse values that cannot be, in arrays of the right shapes."""
@@ -505,6 +517,8 @@ def _plain(value):
         value = value.tolist()
     if isinstance(value, list):
         return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {name: _plain(item) for name, item in value.items()}
     return value if isinstance(value, str | int | float | None) else str(value)
 
 
