@@ -34,7 +34,7 @@ class _ClassMessage(Message):
     @property
     def n_samples(self):
         """Number of rows."""
-        return int(self.counts.sum())
+        return self.counts.sum().item()
 
     @property
     def mean(self):

@@ -163,7 +163,7 @@ class HeadWeights(Message):
     @property
     def n_samples(self):
         """Number of rows."""
-        return int(self.counts.sum())
+        return self.counts.sum().item()
 
     def __repr__(self):
         shapes = {name: np.shape(array) for name, array in self.weights.items()}
