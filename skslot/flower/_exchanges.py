@@ -5,8 +5,9 @@ from dataclasses import asdict, dataclass, field
 from typing import NamedTuple
 
 from .._clients import client_order
-from ..exchange import LinearModel, MessageError
+from ..exchange import LinearModel, Message, MessageError, receive
 from ..exchange._receiving import find_misfits
+from ..trust import ClientsReport
 
 # Everything that a client can say about its own failure, and what the server can see.
 # Nothing else is ever said: the text of an exception may quote data.
@@ -26,6 +27,7 @@ REASONS = {
     "refused": "the message was refused",
     "misfit": "the message does not fit those of the other clients",
     "renamed": "the client answered under another name than before",
+    "outlier": "the numbers of the client are too far from those of others",
 }
 
 
@@ -75,6 +77,9 @@ class FederationReport:
         One record for each node: ``node``, ``client`` (its name, None if it never said
         it), ``status`` ("taking part", "done" or "left out"), ``step``, ``code`` and
         ``detail`` (where and why it was left out), ``bytes_up`` and ``bytes_down``.
+    findings : list of dict, default=[]
+        Share, distance and so on of each client, as
+        :meth:`skslot.trust.ClientsReport.to_dicts` has them.
 
     See Also
     --------
@@ -95,11 +100,16 @@ class FederationReport:
     status: str = "running"
     reason: str | None = None
     clients: list = field(default_factory=list)
+    findings: list = field(default_factory=list)
 
     def __str__(self):
         reason = "" if self.reason is None else f", {self.reason}"
-        head = f"run {self.run_id}: {self.status}{reason}"
-        return "\n".join([head, *(f"  {record}" for record in self.clients)])
+        lines = [f"run {self.run_id}: {self.status}{reason}"]
+        lines += [f"  {record}" for record in self.clients]
+        if self.findings:
+            table = str(ClientsReport.from_dicts(self.findings))
+            lines += [f"  {line}" for line in table.splitlines()]
+        return "\n".join(lines)
 
     @property
     def left_out(self):
@@ -165,12 +175,14 @@ class Exchanges:
 
     ``send(step, contents)`` takes the bytes for each node and returns the answer of
     each. Whoever fails is left out of all that follows; less than ``min_clients``
-    (None: all that were asked at first) end the run.
+    (None: all that were asked at first) end the run. ``clients_report`` is what stood
+    out so far.
     """
 
     def __init__(self, nodes, send, types, min_clients=None):
         self.records = {node: ClientRecord(str(node)) for node in sorted(nodes)}
         self.send, self.types = send, types
+        self.clients_report = ClientsReport([])
         self.min_clients = len(self.records) if min_clients is None else min_clients
         if not 1 <= self.min_clients <= len(self.records):
             raise RunAborted(
@@ -189,6 +201,7 @@ class Exchanges:
         }
         self._refuse_twins(messages)
         messages = self._fitting(request.step, messages)
+        messages = self._without_outliers(request, messages)
         if len(messages) < self.min_clients:
             raise RunAborted(
                 f"{len(messages)} of {len(self.records)} clients answered the step "
@@ -216,6 +229,21 @@ class Exchanges:
         if missed:
             return f"{missed} of {len(contents)} clients did not take the result."
         return None
+
+    def _without_outliers(self, request, messages):
+        """Note what stands out, and leave it out if that was asked for."""
+        if not messages:
+            return messages
+        received = receive(list(messages.values()), Message, outliers="ignore")
+        report = received.clients_report
+        if request.outliers == "leave_out":
+            report = report.without_outliers()
+        self.clients_report = self.clients_report.merged(report)
+        for node, found in zip(list(messages), report, strict=True):
+            if found.left_out:
+                self.records[node].leave_out(request.step, "outlier", found.reason)
+                del messages[node]
+        return messages
 
     def _taking_part(self):
         return [node for node, r in self.records.items() if r.status != "left out"]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from ._client import RECORD, flower_modules
 from ._exchanges import Answer, Exchanges, FederationReport, RunAborted, group_replies
-from ._protocol import answer_types, server_steps, split_estimator
+from ._protocol import answer_types, server_steps, split_estimator, with_guards
 
 # Seconds between two looks for answers.
 POLL = 1.0
@@ -24,6 +24,8 @@ def make_server_app(
     timeout=600.0,
     wire_dtype="float64",
     output_dir="skslot-runs",
+    outliers=None,
+    max_client_share=None,
 ):
     """Make the app that runs at the server.
 
@@ -50,6 +52,13 @@ def make_server_app(
         Precision of what is sent to the clients.
     output_dir : str or path-like, default="skslot-runs"
         Where to write; relative to the folder in which the SuperLink was started.
+    outliers : {"warn", "leave_out", "ignore"}, default=None
+        What to do about clients that stand out so far that something must be wrong, see
+        :doc:`/user_guide/trust`; with "leave_out", the report says who was left out,
+        and ``min_clients`` counts the others. None means what the estimator says.
+    max_client_share : float in (0, 1], default=None
+        Most that one client may have of the rows of all. None means what the estimator
+        says.
 
     Returns
     -------
@@ -63,9 +72,10 @@ def make_server_app(
 
     Notes
     -----
-    Settings of a run come first: ``n-clients``, ``min-clients``, ``timeout`` and
-    ``output-dir`` in ``[tool.flwr.app.config]`` of the app, or given to ``flwr run``,
-    override those given here. Flower accepts only those that the app lists.
+    Settings of a run come first: ``n-clients``, ``min-clients``, ``timeout``,
+    ``output-dir``, ``outliers`` and ``max-client-share`` in ``[tool.flwr.app.config]``
+    of the app, or given to ``flwr run``, override those given here. Flower accepts only
+    those that the app lists.
 
     Two nodes that give the same name end the run, whatever ``min_clients`` is. A client
     whose message does not fit the others (number of features, encoder, kind of labels,
@@ -89,6 +99,8 @@ def make_server_app(
         "min-clients": min_clients,
         "timeout": timeout,
         "output-dir": output_dir,
+        "outliers": outliers,
+        "max-client-share": max_client_share,
     }
 
     @app.main()
@@ -98,8 +110,14 @@ def make_server_app(
         report = FederationReport(str(context.run_id))
         folder = Path(settings["output-dir"]) / f"run-{context.run_id}"
         folder.mkdir(parents=True, exist_ok=True)
+        exchanges = None
         try:
             wait = settings["timeout"]
+            guarded = with_guards(
+                estimator,
+                outliers=settings["outliers"],
+                max_client_share=settings["max-client-share"],
+            )
             exchanges = Exchanges(
                 wait_for_nodes(grid, settings["n-clients"], wait),
                 make_sender(grid, wait, flower),
@@ -107,7 +125,7 @@ def make_server_app(
                 settings["min-clients"],
             )
             report.clients = list(exchanges.records.values())
-            result = run_exchanges(estimator, exchanges, wire_dtype)
+            result = run_exchanges(guarded, exchanges, wire_dtype)
             for name in ("reference", "model"):
                 message = getattr(result, name)
                 if message is not None:
@@ -118,6 +136,8 @@ def make_server_app(
             report.status, report.reason = "aborted", str(error)
             raise
         finally:
+            if exchanges is not None:
+                report.findings = exchanges.clients_report.to_dicts()
             (folder / "report.json").write_text(report.to_json())
             print(report, flush=True)
 

@@ -11,10 +11,7 @@ import numpy as np
 
 from ._report import ClientFinding, ClientsReport
 
-# A client stands out above these. Features of one encoder are of one order of
-# magnitude: another unit changes them by a factor of ten or more, and what honest sites
-# do to them stays within a few of these units.
-MOST_DISTANCE = 10.0
+MOST_DISTANCE = ClientsReport.MOST_DISTANCE
 # Heads of sites with other classes differ by more than features do.
 MOST_WEIGHTS = 100.0
 # Rows, against those of all others together.
@@ -121,7 +118,8 @@ class _Figures:
         what = None
         if self.distance > MOST_DISTANCE:
             what = f"{_number(self.distance)} ordinary distances away from"
-            if size >= MOST_DISTANCE:
+            # another unit changes the spread of rows as well, and a shift does not
+            if np.fmin(size, np.sqrt(self.trace_ratio)) >= MOST_DISTANCE:
                 what = f"about {_times(size)} larger than"
         elif is_small and not is_one_of_two:
             what = f"about {_times(1 / size)} smaller than"

@@ -1,11 +1,7 @@
 """What is done about clients that stand out."""
 
-from dataclasses import replace
-
-from .._clients import shorten
 from .._warnings import warn_user
 from ._examine import examine_clients
-from ._report import ClientsReport
 
 REMEDY = (
     "If that is as it should be, set outliers='ignore'; outliers='leave_out' goes on "
@@ -51,23 +47,14 @@ def guard_clients(facts, outliers="warn"):
     found = report.outliers
     if not found or outliers == "ignore":
         return report
-    if outliers == "warn":
-        for client, reason in found.items():
-            warn_user(f"{_named(client)} stands out: {reason} {REMEDY}")
-        return report
-    if not report.has_majority:
-        client, reason = next(iter(found.items()))
-        raise ValueError(
-            f"outliers='leave_out' would leave {len(facts) - len(found)} of "
-            f"{len(facts)} clients, which can be no measure for the others: client "
-            f"{shorten(found)} stand out, {client!r} because {reason} Look at them, or "
-            "set outliers='warn'."
-        )
+    if outliers == "leave_out":
+        report = report.without_outliers()
+        said, remedy = "was left out", ""
+    else:
+        said, remedy = "stands out", REMEDY
     for client, reason in found.items():
-        warn_user(f"{_named(client)} was left out: {reason}")
-    return ClientsReport(
-        [replace(each, left_out=each.stands_out) for each in report.findings]
-    )
+        warn_user(f"{_named(client)} {said}: {reason} {remedy}".rstrip())
+    return report
 
 
 def _named(client):

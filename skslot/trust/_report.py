@@ -3,6 +3,7 @@
 from dataclasses import asdict, dataclass, replace
 from math import isnan, nan
 
+from .._clients import shorten
 from .._text import text_table
 
 
@@ -110,6 +111,11 @@ class ClientsReport:
     {}
     """
 
+    # A client stands out above this. Features of one encoder are of one order of
+    # magnitude: another unit changes them by a factor of ten or more, and what honest
+    # sites do to them stays within a few of these distances.
+    MOST_DISTANCE = 10.0
+
     findings: list
 
     def __iter__(self):
@@ -141,6 +147,30 @@ class ClientsReport:
         """Whether two clients or more, and more than half of all, do not stand out."""
         n_clients = len(self.findings)
         return n_clients - len(self.outliers) >= max(2, n_clients // 2 + 1)
+
+    def without_outliers(self):
+        """The same after all that stand out were left out.
+
+        It is an error if fewer than two clients, or no majority, would remain.
+
+        Returns
+        -------
+        report : ClientsReport
+            The report in which ``left_out`` of these is set.
+        """
+        found = self.outliers
+        if found and not self.has_majority:
+            client, reason = next(iter(found.items()))
+            n_clients = len(self.findings)
+            raise ValueError(
+                f"outliers='leave_out' would leave {n_clients - len(found)} of "
+                f"{n_clients} clients, which are no measure of the others: client "
+                f"{shorten(found)} would go, {client!r} because {reason} Look at all "
+                "of them, or set outliers='warn'."
+            )
+        return ClientsReport(
+            [replace(each, left_out=each.stands_out) for each in self.findings]
+        )
 
     def merged(self, later):
         """This report, and what a later exchange with the same clients adds to it.
@@ -220,7 +250,9 @@ class ClientsReport:
         rows = [["client", "rows", "share", *(COLUMNS[name] for name in shown)]]
         for each in self.findings:
             numbers = (_short(getattr(each, name)) for name in shown)
-            name = str(each.client) + " (left out)" * each.left_out
+            name = str(each.client)
+            name = name if name.isprintable() else repr(name)
+            name += " (left out)" * each.left_out
             rows.append([name, f"{each.n_samples:.0f}", f"{each.share:.1%}", *numbers])
         lines = [
             f"client {client!r} stands out: {reason}"
