@@ -428,7 +428,8 @@ class FedAvgClassifier(OneShotClassifier):
         average = None
         for _, heads in sorted(rounds.items()) or [(0, [])]:
             left_out = record.left_out  # of no use in what follows either
-            heads = [head for head in heads if head.client not in left_out]
+            if left_out:
+                heads = [head for head in heads if head.client not in left_out]
             before, average = average, self._average(heads, record)
             check_same_features(before or average, average)
         return self._adopt(average, scale, record)

@@ -234,16 +234,15 @@ class Exchanges:
         """Note what stands out, and leave it out if that was asked for."""
         if not messages:
             return messages
-        received = receive(list(messages.values()), Message, outliers="ignore")
-        report = received.clients_report
+        report = receive(messages, Message, outliers="ignore").clients_report
         if request.outliers == "leave_out":
             report = report.without_outliers()
         self.clients_report = self.clients_report.merged(report)
-        for node, found in zip(list(messages), report, strict=True):
-            if found.left_out:
-                self.records[node].leave_out(request.step, "outlier", found.reason)
-                del messages[node]
-        return messages
+        for record in self.records.values():
+            if record.client in report.left_out:
+                reason = report.left_out[record.client]
+                record.leave_out(request.step, "outlier", reason)
+        return [each for each in messages if each.client not in report.left_out]
 
     def _taking_part(self):
         return [node for node, r in self.records.items() if r.status != "left out"]

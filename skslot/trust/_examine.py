@@ -14,9 +14,9 @@ from ._report import ClientFinding, ClientsReport
 MOST_DISTANCE = ClientsReport.MOST_DISTANCE
 # Heads of sites with other classes differ by more than features do.
 MOST_WEIGHTS = 100.0
-# Rows, against those of all others together.
-MOST_ROWS = 100.0
-# Fewer rows may be small by chance.
+# Rows, against those of all others together; these are taken to have ten at least, as
+# fewer say nothing about what is ordinary.
+MOST_ROWS = 1000.0
 FEWEST_ROWS = 10
 # Fewest clients that hold a class, for one of them to be measured by the others.
 FEWEST_HOLDERS = 3
@@ -50,7 +50,8 @@ def examine_clients(facts):
     absolute deviation over clients) or the median spread of rows around the mean of
     their client, whichever is larger. Those that stand out are taken out of these
     medians, and all are measured again, until nobody else stands out or no majority is
-    left. Of two clients, each is measured by the other.
+    left. Of two clients, each is measured by the size of the other's rows, as there is
+    no ordinary distance.
 
     Examples
     --------
@@ -113,15 +114,17 @@ class _Figures:
 
     def reasons(self, facts, is_one_of_two):
         """Why the client stands out, in words."""
-        reasons, size = [], self.length_ratio
-        is_small = 0 < size < 1 / MOST_DISTANCE and facts.n_samples >= FEWEST_ROWS
-        what = None
+        reasons, what = [], None
+        # another unit changes the spread of rows as well, and a shift does not
+        sizes = self.length_ratio, np.sqrt(self.trace_ratio)
+        size, is_judged = self.length_ratio, facts.n_samples >= FEWEST_ROWS
+        is_large = np.fmin(*sizes) >= MOST_DISTANCE
+        is_small = np.fmax(*sizes) < 1 / MOST_DISTANCE and np.fmin(*sizes) > 0
         if self.distance > MOST_DISTANCE:
             what = f"{_number(self.distance)} ordinary distances away from"
-            # another unit changes the spread of rows as well, and a shift does not
-            if np.fmin(size, np.sqrt(self.trace_ratio)) >= MOST_DISTANCE:
+            if is_large:
                 what = f"about {_times(size)} larger than"
-        elif is_small and not is_one_of_two:
+        elif is_small and is_judged and not is_one_of_two:
             what = f"about {_times(1 / size)} smaller than"
         if what is not None:
             either = " It may as well be the other of the two." * is_one_of_two
@@ -156,7 +159,8 @@ def _measure(facts, kept):
     distances, lengths, traces, unit = _measure_features(facts, kept)
     class_distances, worst = _measure_classes(facts, kept, unit)
     rows = np.array([each.n_samples for each in facts], dtype=np.float64)
-    rest = np.sum(rows[kept]) - np.where(kept, rows, 0.0)
+    least = np.where(kept, np.maximum(rows, FEWEST_ROWS), 0.0)
+    rest = np.sum(least) - least
     return (
         distances,
         lengths,
@@ -187,12 +191,13 @@ def _measure_features(facts, kept):
     )
     within = kept[known]
     size = np.array([each.trace for each in facts if each.mean is not None])
-    if within.sum() == 2:  # each by the other
+    length = np.array([each.length for each in facts if each.mean is not None])
+    if within.sum() == 2:  # each by the other, as there is no ordinary distance
         first, second = np.flatnonzero(within)
         apart = _distances(means, deviations, means[first], deviations[first])
         apart[first] = apart[second]
-        units = np.full(len(size), np.sqrt(size[within].mean()))
-        units[first], units[second] = np.sqrt([size[second], size[first]])
+        units = np.full(len(length), length[within].mean())
+        units[first], units[second] = length[second], length[first]
     else:
         centre = np.median(means[within], axis=0)
         apart = _distances(
@@ -203,7 +208,6 @@ def _measure_features(facts, kept):
     distances[known] = np.divide(
         apart, units, out=np.full_like(apart, np.nan), where=units > 0
     )
-    length = np.array([each.length for each in facts if each.mean is not None])
     lengths[known] = _ratios(length, within)
     traces[known] = _ratios(size, within)
     return distances, lengths, traces, float(np.max(units))

@@ -91,7 +91,7 @@ class ClientsReport:
     part of the client in all rows, ``distance`` how far its features are from those of
     others, ``trace`` their variance against the median, ``class means`` the farthest
     class mean, ``head`` the size of its weights. Distances above 10, weights above 100
-    and more than 100 times the rows of all others together stand out.
+    and more than 1000 times the rows of all others together stand out.
 
     Examples
     --------
