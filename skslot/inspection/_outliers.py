@@ -62,7 +62,7 @@ class ClientOutlierDisplay(Display):
         estimator : estimator object
             Fitted; it has a ``clients_report_``.
         most : int, default=30
-            Most clients to draw; if there are more, the farthest are drawn.
+            Most clients to draw; of more, those that stand out and the farthest are.
         ax : matplotlib Axes, default=None
             Where to draw; a new figure by default.
 
@@ -83,7 +83,7 @@ class ClientOutlierDisplay(Display):
         report : ClientsReport
             What was found of each client.
         most : int, default=30
-            Most clients to draw; if there are more, the farthest are drawn.
+            Most clients to draw; of more, those that stand out and the farthest are.
         ax : matplotlib Axes, default=None
             Where to draw; a new figure by default.
 
@@ -92,10 +92,7 @@ class ClientOutlierDisplay(Display):
         display : ClientOutlierDisplay
             The distances, drawn.
         """
-        findings = list(report)
-        if len(findings) > most:
-            findings.sort(key=_farthest, reverse=True)
-        return cls(ClientsReport(findings[:most])).plot(ax=ax)
+        return cls(report.farthest(most)).plot(ax=ax)
 
     def plot(self, ax=None):
         findings = list(self.report)
@@ -133,9 +130,3 @@ class ClientOutlierDisplay(Display):
         ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=3, frameon=False)
         self.figure_, self.ax_ = figure, ax
         return self
-
-
-def _farthest(finding):
-    """The larger distance of a client, and whether it stands out before all."""
-    distances = [getattr(finding, name) for name in FIGURES]
-    return finding.stands_out, max((d for d in distances if d == d), default=0.0)

@@ -61,6 +61,8 @@ class ClientFinding:
         return self.reason is not None
 
 
+# Most clients that are listed, unless more stand out.
+MOST_LINES = 20
 COLUMNS = {
     "distance": "distance",
     "trace_ratio": "trace",
@@ -87,6 +89,7 @@ class ClientsReport:
 
     Notes
     -----
+    Of more than 20 clients, those that stand out and the farthest others are printed.
     Columns of the table that no client has a number for are left out. ``share`` is the
     part of the client in all rows, ``distance`` how far its features are from those of
     others, ``trace`` their variance against the median, ``class means`` the farthest
@@ -172,6 +175,23 @@ class ClientsReport:
             [replace(each, left_out=each.stands_out) for each in self.findings]
         )
 
+    def farthest(self, most):
+        """Those that stand out and, if there is room, those that are farthest.
+
+        Parameters
+        ----------
+        most : int
+            Most clients to keep, unless more stand out.
+
+        Returns
+        -------
+        report : ClientsReport
+            The report on these alone, in the order of this one.
+        """
+        ordered = sorted(self.findings, key=_farthest, reverse=True)
+        chosen = {id(each) for each in ordered[: max(most, len(self.outliers))]}
+        return ClientsReport([each for each in self.findings if id(each) in chosen])
+
     def merged(self, later):
         """This report, and what a later exchange with the same clients adds to it.
 
@@ -248,7 +268,8 @@ class ClientsReport:
             if any(not isnan(getattr(each, name)) for each in self.findings)
         ]
         rows = [["client", "rows", "share", *(COLUMNS[name] for name in shown)]]
-        for each in self.findings:
+        listed = self.farthest(MOST_LINES).findings
+        for each in listed:
             numbers = (_short(getattr(each, name)) for name in shown)
             name = str(each.client)
             name = name if name.isprintable() else repr(name)
@@ -258,7 +279,18 @@ class ClientsReport:
             f"client {client!r} stands out: {reason}"
             for client, reason in self.outliers.items()
         ]
-        return "\n".join([text_table(rows), *(lines or ["no client stands out"])])
+        n_others = len(self.findings) - len(listed)
+        more = [f"and {n_others} clients that are nearer to the others"] * bool(
+            n_others
+        )
+        lines = lines or ["no client stands out"]
+        return "\n".join([text_table(rows), *more, *lines])
+
+
+def _farthest(finding):
+    """What clients are listed by: those that stand out first, then by distance."""
+    distances = finding.distance, finding.class_distance
+    return finding.stands_out, max((d for d in distances if not isnan(d)), default=0.0)
 
 
 def _short(value):

@@ -223,3 +223,12 @@ def test_later_figures_and_all_reasons_are_in_a_merged_report():
 def test_names_that_would_break_lines_are_quoted():
     report = examine_clients([ClientFacts("a\nclient b", 5), ClientFacts("c", 5)])
     assert r"'a\nclient b'" in str(report)
+
+
+def test_of_many_clients_those_that_stand_out_and_the_farthest_are_listed():
+    clients = rows_of(60)
+    clients[7] = 1000 * clients[7][0], clients[7][1]
+    text = str(examine_clients(facts_of(clients))).splitlines()
+    assert len(text) == 1 + 20 + 2
+    assert sum(line.split()[0] == "7" for line in text) == 1
+    assert text[-2] == "and 40 clients that are nearer to the others"
