@@ -37,6 +37,7 @@ _SUBPACKAGES = {
     "model_selection",
     "privacy",
     "statistics",
+    "trust",
     "utils",
 }
 

@@ -4,6 +4,7 @@ import unicodedata
 from collections.abc import Hashable, Iterable
 from copy import copy
 from dataclasses import dataclass
+from numbers import Real
 
 import numpy as np
 from sklearn.utils import (
@@ -14,6 +15,7 @@ from sklearn.utils import (
 )
 from sklearn.utils.validation import validate_data
 
+from ._sklearn_compat import Interval, StrOptions
 from ._warnings import warn_user
 
 REMEDY = (
@@ -25,6 +27,11 @@ REMEDY = (
     "search.best_estimator_.predict(X, client_ids=...). Or keep the ids as a column of "
     "X and set client_column=..., which works with every scorer."
 )
+# Of the parameters about clients that stand out.
+GUARD_CONSTRAINTS = {
+    "outliers": [StrOptions({"warn", "leave_out", "ignore"})],
+    "max_client_share": [Interval(Real, 0, 1, closed="right"), None],
+}
 # One memory layout for all, so that results do not depend on that of X, to the last
 # bit. Whether X is finite is checked when it is known whose rows are not.
 FEATURES = {
@@ -245,6 +252,12 @@ class ClientGroups:
     def single(cls, client, n_samples):
         """All rows are of one client."""
         return cls([client], [slice(0, n_samples)])
+
+    def without(self, clients):
+        """The same without some clients."""
+        pairs = zip(self.clients, self.rows, strict=True)
+        kept = [(client, rows) for client, rows in pairs if client not in clients]
+        return ClientGroups(*map(list, zip(*kept, strict=True))) if clients else self
 
     def items(self):
         """Pairs of a client and the positions of its rows."""

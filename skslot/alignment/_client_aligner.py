@@ -8,6 +8,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, check_memory
 
 from .._clients import (
+    GUARD_CONSTRAINTS,
     REMEDY,
     ClientAwareMixin,
     ClientGroups,
@@ -23,6 +24,7 @@ from .._sklearn_compat import HasMethods, StrOptions, _fit_context
 from ..exchange import Message, receive
 from ..privacy import PrivacyBudget
 from ..statistics import FeatureMoments, class_means, merge_class_means
+from ..trust import ClientFacts, cap_shares, guard_clients
 from ._maps import move_rows
 
 
@@ -61,6 +63,7 @@ class ClientAligner(
         "privacy": [PrivacyBudget, None],
         "client_column": [str, Integral, None],
         "keep_client_column": ["boolean"],
+        **GUARD_CONSTRAINTS,
         "memory": [None, str, HasMethods("cache")],
         "n_jobs": [Integral, None],
     }
@@ -90,11 +93,18 @@ class ClientAligner(
         X, groups = self._read_rows(X, client_ids, y=y, reset=True)
         if self.privacy is not None:
             messages = self._release(X, y, groups)
-            return self._fit_received(receive(messages, Message), keep_maps=True)
+            return self._fit_received(self._receive(messages), keep_maps=True)
         fitted = clone(self)
         means = fitted._means_by_class(X, y, groups)
+        report = None
+        if self.outliers == "leave_out":
+            pairs = zip(groups.clients, groups.rows, strict=True)
+            described = {c: FeatureMoments.from_rows(X[rows]) for c, rows in pairs}
+            report = fitted._look_at(described, means)
+            groups = groups.without(report.left_out)
         moments, alignment = fitted._align_rows(X, groups, means)
         self._keep(fitted, alignment, moments, means)
+        self._report = report or fitted._look_at(moments, means)
         return self
 
     @_fit_context(prefer_skip_nested_validation=True)
@@ -159,7 +169,7 @@ class ClientAligner(
             The fitted aligner.
         """
         self._validate_params()
-        return self._fit_received(receive(messages, Message), keep_maps=True)
+        return self._fit_received(self._receive(messages), keep_maps=True)
 
     def fit_transform(self, X, y=None, client_ids=None):
         """Fit, and align the same rows.
@@ -321,7 +331,39 @@ class ClientAligner(
         check_is_fitted(self)
         return clients_array(self._clients())
 
+    @property
+    def clients_report_(self):
+        """What stands out among the clients."""
+        self._aligned()
+        return self._report
+
     # ------------------------------------------------------------------ helpers
+
+    def _receive(self, messages):
+        guard = {name: getattr(self, name) for name in GUARD_CONSTRAINTS}
+        return receive(messages, Message, **guard)
+
+    def _look_at(self, moments, means):
+        """What stands out among clients, from the moments of each and class means."""
+        facts = [
+            ClientFacts.from_moments(
+                client,
+                each.n_samples,
+                each.mean,
+                each.sample_covariance().diagonal(),
+                means.get(client),
+            )
+            for client, each in moments.items()
+        ]
+        return guard_clients(facts, self.outliers)
+
+    def _factors(self, n_samples):
+        """What part of its rows each client counts for, from the numbers of these."""
+        if self.max_client_share is None:
+            return dict.fromkeys(n_samples, 1)
+        rows = np.array(list(n_samples.values()))
+        factors = cap_shares(rows, self.max_client_share) / rows
+        return dict(zip(n_samples, factors.tolist(), strict=True))
 
     def _keep(self, fitted, alignment, moments, means, joined=None):
         """Keep what was fitted; without an alignment, it is computed when needed.
@@ -331,6 +373,7 @@ class ClientAligner(
         self._fitted, self._alignment = fitted, alignment
         self._moments, self._class_means = moments, means
         self._joined, self._received = joined or {}, None
+        self._report = None
 
     def _fit_received(self, received, keep_maps):
         """Fit to messages; if there are too many to keep maps, these are made anew."""
@@ -339,7 +382,7 @@ class ClientAligner(
         senders = received.senders
         check_named(senders)
         self._keep(fitted, alignment, {}, {})
-        self._received = received
+        self._received, self._report = received, received.clients_report
         has_column = self.client_column is not None
         self.n_features_in_ = senders[0].n_features + has_column
         return self
@@ -362,8 +405,12 @@ class ClientAligner(
         """The alignment, computed now if rows were added since."""
         check_is_fitted(self)
         if self._alignment is None:
+            founders = {c: m for c, m in self._moments.items() if c not in self._joined}
+            self._report = self._fitted._look_at(founders, self._class_means)
+            left_out = self._report.left_out
+            moments = {c: m for c, m in self._moments.items() if c not in left_out}
             self._alignment = self._fitted._align_moments(
-                self._moments, self._class_means, self._joined
+                moments, self._class_means, self._joined
             )
         return self._alignment
 
@@ -385,9 +432,19 @@ class ClientAligner(
             )
 
     def _clients(self):
-        return (
-            list(self._moments) if self._alignment is None else self._alignment.clients
-        )
+        if self._alignment is None and self._fitted.outliers != "leave_out":
+            return list(self._moments)
+        return self._aligned().clients
+
+    def _left_out(self, clients):
+        """Words on those of some clients that were left out; none if there are none."""
+        left_out = {} if self._report is None else self._report.left_out
+        reasons = [
+            f"client {client!r} was left out of the fit, as {left_out[client]}"
+            for client in clients
+            if client in left_out
+        ]
+        return " ".join(reasons)
 
     def _unknown_among(self, groups):
         known = set(self._clients())
@@ -407,11 +464,13 @@ class ClientAligner(
         unknown = self._unknown_among(groups)
         if unknown and self.unknown_client == "error":
             known = self._clients()
-            raise ValueError(
+            what = self._left_out(unknown) or (
                 f"client {shorten(unknown)} was not seen in fit, which saw "
-                f"{'no client_ids' if known == [None] else shorten(known)}. Fit with "
-                "its rows, call add_client(X, client), or set unknown_client to "
-                "'identity' or 'adapt'."
+                f"{'no client_ids' if known == [None] else shorten(known)}."
+            )
+            raise ValueError(
+                f"{what} Fit with its rows, call add_client(X, client), or set "
+                "unknown_client to 'identity' or 'adapt'."
             )
         return {
             client: self._map_of_stranger(X[rows], client)
@@ -496,3 +555,14 @@ def check_named(senders):
             f"{len(senders)} messages came without names; give each client a name of "
             "its own in client_update(..., client=...), as each gets its own map."
         )
+
+
+def weigh_cells(class_means, factors):
+    """Class means of clients that count for a part of their rows."""
+    return {
+        client: {
+            label: (count * factors.get(client, 1), mean)
+            for label, (count, mean) in cells.items()
+        }
+        for client, cells in class_means.items()
+    }

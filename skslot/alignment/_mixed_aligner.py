@@ -19,7 +19,7 @@ from ..exchange import (
     receive,
 )
 from ..statistics import FeatureMoments, class_means
-from ._client_aligner import ClientAligner, check_named
+from ._client_aligner import ClientAligner, check_named, weigh_cells
 from ._maps import MixedEffectsMap
 from ._mixed_effects import (
     MixedAlignment,
@@ -65,6 +65,12 @@ class MixedEffectsAligner(ClientAligner):
         ids are passed as ``client_ids``.
     keep_client_column : bool, default=False
         Whether the output keeps the column of ids, in its place, for a later step.
+    outliers : {"warn", "leave_out", "ignore"}, default="warn"
+        What to do about clients that stand out so far that something must be wrong, see
+        :doc:`/user_guide/trust`: warn of them, go on without them, or nothing.
+    max_client_share : float in (0, 1], default=None
+        Most that one client may have of the rows of all: its counts are scaled down to
+        that. None sets no limit.
     memory : str or object with the joblib.Memory interface, default=None
         Where to cache what linear maps lead to. It does not depend on ``tau``, so a
         grid search over ``tau`` computes it once per fold.
@@ -99,6 +105,8 @@ class MixedEffectsAligner(ClientAligner):
         Mean of each client.
     covariances_ : ndarray of shape (n_clients, n_features, n_features)
         Covariance of each client as linear maps take it, shrunk by "oas".
+    clients_report_ : ClientsReport
+        Share, distance and so on of each client, and who stands out.
     n_features_in_ : int
         Number of columns of X in ``fit``, with the client column if there is one.
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
@@ -143,6 +151,8 @@ class MixedEffectsAligner(ClientAligner):
         privacy=None,
         client_column=None,
         keep_client_column=False,
+        outliers="warn",
+        max_client_share=None,
         memory=None,
         n_jobs=None,
     ):
@@ -151,6 +161,8 @@ class MixedEffectsAligner(ClientAligner):
         self.privacy = privacy
         self.client_column = client_column
         self.keep_client_column = keep_client_column
+        self.outliers = outliers
+        self.max_client_share = max_client_share
         self.memory = memory
         self.n_jobs = n_jobs
 
@@ -205,7 +217,7 @@ class MixedEffectsAligner(ClientAligner):
             The message to all clients.
         """
         self._validate_params()
-        messages = receive(messages, Message)
+        messages = self._receive(messages)
         alignment = self._align_messages(messages, keep_maps=messages.in_memory)
         check_named(messages.senders)
         pooled = within_covariance(map(site_of_message, messages), alignment)
@@ -308,8 +320,10 @@ class MixedEffectsAligner(ClientAligner):
         return moments, self._align_moments(moments, class_means, {})
 
     def _align_moments(self, moments, class_means, joined):
+        rows = {c: each.n_samples for c, each in moments.items() if c not in joined}
+        cells = weigh_cells(class_means, self._factors(rows))
         sites = [
-            site_of_moments(client, each, class_means[client])
+            site_of_moments(client, each, cells[client])
             for client, each in moments.items()
         ]
         founders = [site for site in sites if site.client not in joined]
@@ -375,8 +389,10 @@ class MixedEffectsAligner(ClientAligner):
         """What is known of a client, in fit or since."""
         if client not in self._moments:
             return site_of_message(self._received.of_client(client))
-        described = self._moments[client], self._class_means[client]
-        return site_of_moments(client, *described)
+        means, counted = self._class_means[client], self._aligned().sites[client]
+        # as many rows as it counts for, which may be less than it has
+        cells = {label: (counted[label][0], means[label][1]) for label in means}
+        return site_of_moments(client, self._moments[client], cells)
 
     def _sites(self):
         """What was known of each client in fit."""

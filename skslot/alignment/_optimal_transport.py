@@ -252,17 +252,23 @@ class Alignment:
         )
 
 
-def solve_rows(X, groups, *settings, n_jobs):
+def solve_rows(X, groups, factors, *settings, n_jobs):
     """Moments of each client and the alignment; the part of ``fit`` worth caching."""
     run = Parallel(n_jobs=n_jobs, prefer="threads")
     found = run(delayed(FeatureMoments.from_rows)(X[rows]) for rows in groups.rows)
     moments = dict(zip(groups.clients, found, strict=True))
-    return moments, solve_moments(moments, frozenset(), n_jobs, *settings)
+    return moments, solve_moments(moments, frozenset(), n_jobs, factors, *settings)
 
 
-def solve_moments(moments, joined, n_jobs, shrinkage, weights, *settings):
-    """Alignment from the moments of each client; the joined ones have no weight."""
-    known = [describe_rows(each, shrinkage, client) for client, each in moments.items()]
+def solve_moments(moments, joined, n_jobs, factors, shrinkage, weights, *settings):
+    """Alignment from the moments of each client; the joined ones have no weight.
+
+    ``factors`` say what part of its rows each of the others counts for.
+    """
+    known = [
+        _weigh(describe_rows(each, shrinkage, client), factors.get(client, 1))
+        for client, each in moments.items()
+    ]
     founders = [each for each in known if each.client not in joined]
     found = survey(founders, weights)
     reference = solve_reference(found, lambda: founders, *settings)
@@ -274,6 +280,10 @@ def solve_moments(moments, joined, n_jobs, shrinkage, weights, *settings):
         reference,
         dict(zip(moments, _full_maps(known, reference, n_jobs), strict=True)),
     )
+
+
+def _weigh(gaussian, factor):
+    return gaussian._replace(n_samples=gaussian.n_samples * factor)
 
 
 def solve_messages(messages, keep_maps, with_classes, weights, *settings, n_jobs):

@@ -7,11 +7,11 @@ import numpy as np
 
 from .._clients import check_client_name
 from .._sklearn_compat import Interval, StrOptions
-from ..exchange import ClassStatistics, ClientStatistics, Message, receive
+from ..exchange import ClassStatistics, ClientStatistics
 from ..geometry import BarycenterResult
 from ..statistics import FeatureMoments, class_means
 from ._auto_tau import tau_of_cells
-from ._client_aligner import ClientAligner
+from ._client_aligner import ClientAligner, weigh_cells
 from ._maps import TransportMap
 from ._optimal_transport import (
     degeneracy_notes,
@@ -65,6 +65,12 @@ class FederatedOTAligner(ClientAligner):
         ids are passed as ``client_ids``.
     keep_client_column : bool, default=False
         Whether the output keeps the column of ids, in its place, for a later step.
+    outliers : {"warn", "leave_out", "ignore"}, default="warn"
+        What to do about clients that stand out so far that something must be wrong, see
+        :doc:`/user_guide/trust`: warn of them, go on without them, or nothing.
+    max_client_share : float in (0, 1], default=None
+        Most that one client may have of the rows of all: its counts are scaled down to
+        that. None sets no limit.
     solver : {"anderson", "fixed_point", "paper"}, default="anderson"
         Iteration for the barycenter, see :func:`skslot.geometry.bures_barycenter`.
     tol : float, default=1e-8
@@ -106,6 +112,8 @@ class FederatedOTAligner(ClientAligner):
         The message of the server.
     maps_ : list of TransportMap
         The map of each client.
+    clients_report_ : ClientsReport
+        Share, distance and so on of each client, and who stands out.
     n_features_in_ : int
         Number of columns of X in ``fit``, with the client column if there is one.
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
@@ -167,6 +175,8 @@ class FederatedOTAligner(ClientAligner):
         privacy=None,
         client_column=None,
         keep_client_column=False,
+        outliers="warn",
+        max_client_share=None,
         solver="anderson",
         tol=1e-8,
         max_iter=100,
@@ -180,6 +190,8 @@ class FederatedOTAligner(ClientAligner):
         self.privacy = privacy
         self.client_column = client_column
         self.keep_client_column = keep_client_column
+        self.outliers = outliers
+        self.max_client_share = max_client_share
         self.solver = solver
         self.tol = tol
         self.max_iter = max_iter
@@ -261,7 +273,7 @@ class FederatedOTAligner(ClientAligner):
             The message to all clients.
         """
         self._validate_params()
-        alignment = self._align_messages(receive(messages, Message), keep_maps=False)
+        alignment = self._align_messages(self._receive(messages), keep_maps=False)
         return self._reference_to_send(alignment)
 
     def client_map(self, message, reference):
@@ -378,16 +390,21 @@ class FederatedOTAligner(ClientAligner):
         return self.tau == "auto"
 
     def _align_rows(self, X, groups, class_means):
+        rows = {client: len(positions) for client, positions in groups.items()}
+        factors, settings = self._factors(rows), (self.shrinkage, *self._solver())
         solve = self._cached(solve_rows)
-        settings = self.shrinkage, *self._solver()
-        moments, alignment = solve(X, groups, *settings, n_jobs=self.n_jobs)
-        return moments, self._with_strength(alignment, class_means, alignment.clients)
+        moments, alignment = solve(X, groups, factors, *settings, n_jobs=self.n_jobs)
+        cells = weigh_cells(class_means, factors)
+        return moments, self._with_strength(alignment, cells, alignment.clients)
 
     def _align_moments(self, moments, class_means, joined):
-        settings = self.shrinkage, *self._solver()
-        alignment = solve_moments(moments, joined, self.n_jobs, *settings)
         founders = [client for client in moments if client not in joined]
-        return self._with_strength(alignment, class_means, founders)
+        factors = self._factors({each: moments[each].n_samples for each in founders})
+        settings = factors, self.shrinkage, *self._solver()
+        alignment = solve_moments(moments, joined, self.n_jobs, *settings)
+        return self._with_strength(
+            alignment, weigh_cells(class_means, factors), founders
+        )
 
     def _align_messages(self, messages, keep_maps):
         if self.memory is not None:
@@ -409,7 +426,8 @@ class FederatedOTAligner(ClientAligner):
             return alignment.at(self.tau)
         for client in founders:
             cells = class_means.get(client, {}).values()
-            if sum(count for count, _ in cells) != facts[client].n_samples:
+            n_samples = sum(count for count, _ in cells)
+            if not np.isclose(n_samples, facts[client].n_samples, rtol=1e-9, atol=0):
                 raise ValueError(self._labels_missing)
         cells = [class_means[client] for client in founders]
         return alignment.at(

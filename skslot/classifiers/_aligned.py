@@ -24,7 +24,8 @@ class ClientModelsMixin:
         clients = self.aligner_._clients()
         if client not in clients:
             raise ValueError(
-                f"client {client!r} sent no message; {shorten(clients)} did."
+                self.aligner_._left_out([client])
+                or f"client {client!r} sent no message; {shorten(clients)} did."
             )
         return self._folded_model(client)
 
@@ -138,6 +139,12 @@ class AlignedClassifierMixin(ClientModelsMixin):
         vars(self).pop("aligner_", None)  # of an earlier fit
         if self.aligner is None:
             return
+        for name in ("outliers", "max_client_share"):
+            if getattr(self.aligner, name) not in ("warn", None):
+                raise ValueError(
+                    f"{name} is set on the aligner inside the classifier, which sees "
+                    "the messages first; set it on the classifier instead."
+                )
         aligner = clone(self.aligner)._fit_received(messages, keep_maps)
         if not any(sender.has_labels for sender in messages.senders):
             raise ValueError("no client sent labels: there is nothing to learn from.")

@@ -6,6 +6,7 @@ import numpy as np
 
 from .._clients import number_unnamed
 from ..exchange import FeatureScale, FeatureSummary, HeadWeights, MessageError
+from ..trust import ClientsReport
 from ._one_shot import Communication
 
 # Whole numbers up to this are exact in float64; no message may claim more rows.
@@ -50,7 +51,9 @@ def average_heads(messages, averaging):
             f"than {MAX_ROWS}; leave it out.",
             most.client,
         )
-    counts = np.sum([message.counts for message in messages], axis=0, dtype=np.int64)
+    # whole rows, also of clients that count for a part of theirs
+    counts = np.sum([message.counts for message in messages], axis=0, dtype=np.float64)
+    counts = np.ceil(counts).astype(np.int64)
     if counts.max() <= np.iinfo(np.int32).max:  # half the bytes, as in other messages
         counts = counts.astype(np.int32)
     return HeadWeights(
@@ -98,9 +101,16 @@ class TrainingRecord:
     wire_dtype: str
     history: list = field(default_factory=list)
     communication: dict = field(default_factory=dict)
+    clients_report: ClientsReport = ClientsReport([])
 
-    def add_exchange(self, messages, answer):
+    @property
+    def left_out(self):
+        """Clients that were left out in any exchange."""
+        return self.clients_report.left_out
+
+    def add_exchange(self, messages, answer, clients_report):
         """Count the messages of all clients and the answer to each."""
+        self.clients_report = self.clients_report.merged(clients_report)
         down = answer._nbytes(self.wire_dtype)
         names = number_unnamed([message.client for message in messages])
         for name, message in zip(names, messages, strict=True):
@@ -108,9 +118,9 @@ class TrainingRecord:
             up = message._nbytes(self.wire_dtype)
             self.communication[name] = Communication(before.up + up, before.down + down)
 
-    def add_round(self, messages, average):
+    def add_round(self, messages, average, clients_report):
         """Count the messages of a round and note its loss."""
-        self.add_exchange(messages, average)
+        self.add_exchange(messages, average, clients_report)
         before, after = average.losses
         self.history.append(
             {

@@ -19,7 +19,6 @@ from ..exchange import (
     FeatureSummary,
     HeadWeights,
     check_same_features,
-    receive,
 )
 from ._averaging import (
     TrainingRecord,
@@ -98,6 +97,12 @@ class FedAvgClassifier(OneShotClassifier):
         ids are passed as ``client_ids``.
     wire_dtype : {"float64", "float32", "float16"}, default="float32"
         Precision of the messages.
+    outliers : {"warn", "leave_out", "ignore"}, default="warn"
+        What to do about clients that stand out so far that something must be wrong, see
+        :doc:`/user_guide/trust`: warn of them, go on without them, or nothing.
+    max_client_share : float in (0, 1], default=None
+        Most that one client may have of the rows of all: its counts are scaled down to
+        that. None sets no limit.
     random_state : int, RandomState instance or None, default=None
         Seed of initial weights, order of rows and dropout. An int is the seed of torch
         at every client in the first round, and makes fits repeatable, whatever
@@ -139,6 +144,8 @@ class FedAvgClassifier(OneShotClassifier):
     communication_ : dict
         For each client the bytes that it sent (``up``) and received (``down``) in all
         rounds.
+    clients_report_ : ClientsReport
+        Share, distance and so on of each client, and who stands out.
     n_features_in_ : int
         Number of columns of X, with the client column if there is one.
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
@@ -203,6 +210,8 @@ class FedAvgClassifier(OneShotClassifier):
         local_softmax="balanced",
         client_column=None,
         wire_dtype="float32",
+        outliers="warn",
+        max_client_share=None,
         random_state=None,
         n_jobs=None,
         verbose=0,
@@ -215,6 +224,8 @@ class FedAvgClassifier(OneShotClassifier):
         self.local_softmax = local_softmax
         self.client_column = client_column
         self.wire_dtype = wire_dtype
+        self.outliers = outliers
+        self.max_client_share = max_client_share
         self.random_state = random_state
         self.n_jobs = n_jobs
         self.verbose = verbose
@@ -277,14 +288,14 @@ class FedAvgClassifier(OneShotClassifier):
                 self.client_summary(X[rows], client=client)
                 for client, rows in zip(groups.clients, groups.rows, strict=True)
             ]
-            scale = self.server_scale(summaries)
-            record.add_exchange(summaries, scale)
+            scale = self._pool(summaries, record)
+            groups = groups.without(record.left_out)
         fixed = self._training_state()
         for _ in range(self.n_rounds):
             step = partial(self._train_client, scale=scale, start=average, **fixed)
             messages = self._run_clients(step, X, y, groups)
-            average = self.server_average(messages)
-            record.add_round(messages, average)
+            average = self._average(messages, record)
+            groups = groups.without(record.left_out)
         return self._adopt(average, scale, record)
 
     # ---------------------------------------------------------------- the steps
@@ -327,8 +338,7 @@ class FedAvgClassifier(OneShotClassifier):
             The message to all clients, in the precision of the wire.
         """
         self._validate_params()
-        scale = pool_summaries(list(receive(summaries, FeatureSummary)))
-        return scale.as_received(self.wire_dtype)
+        return self._pool(summaries, TrainingRecord(self.wire_dtype))
 
     def client_update(
         self, X, y=None, *, classes=None, client=None, scale=None, start=None
@@ -386,8 +396,7 @@ class FedAvgClassifier(OneShotClassifier):
             The message to all clients, in the precision of the wire.
         """
         self._validate_params()
-        average = average_heads(list(receive(messages, HeadWeights)), self.averaging)
-        return average.as_received(self.wire_dtype)
+        return self._average(messages, TrainingRecord(self.wire_dtype))
 
     def server_aggregate(self, messages, summaries=()):
         """Server step at the end: the classifier, from all that the clients sent.
@@ -412,16 +421,17 @@ class FedAvgClassifier(OneShotClassifier):
         )
         record, scale = TrainingRecord(self.wire_dtype), None
         if summaries:
-            scale = self.server_scale(summaries)
-            record.add_exchange(summaries, scale)
+            scale = self._pool(summaries, record)
         rounds = {}
         for message in messages:
             rounds.setdefault(getattr(message, "n_rounds", 0), []).append(message)
         average = None
         for _, heads in sorted(rounds.items()) or [(0, [])]:
-            before, average = average, self.server_average(heads)
+            left_out = record.left_out  # of no use in what follows either
+            if left_out:
+                heads = [head for head in heads if head.client not in left_out]
+            before, average = average, self._average(heads, record)
             check_same_features(before or average, average)
-            record.add_round(heads, average)
         return self._adopt(average, scale, record)
 
     def local_net(self, n_features, counts):
@@ -447,6 +457,21 @@ class FedAvgClassifier(OneShotClassifier):
         return torch_heads().make_net(*net, self.local_softmax, n_features, counts)
 
     # ------------------------------------------------------------------ helpers
+
+    def _pool(self, summaries, record):
+        """Common scale of all clients, noted in the record."""
+        received = self._receive(summaries, FeatureSummary)
+        scale = pool_summaries(list(received)).as_received(self.wire_dtype)
+        record.add_exchange(received.messages, scale, received.clients_report)
+        return scale
+
+    def _average(self, messages, record):
+        """Average of the heads of one round, noted in the record."""
+        received = self._receive(messages, HeadWeights)
+        average = average_heads(list(received), self.averaging)
+        average = average.as_received(self.wire_dtype)
+        record.add_round(received.messages, average, received.clients_report)
+        return average
 
     def _has_skorch_net(self):
         return hasattr(self.net, "get_params") and not isinstance(self.net, type)
@@ -520,6 +545,7 @@ class FedAvgClassifier(OneShotClassifier):
         self._encoder = average.encoder
         self.n_features_in_ = average.n_features + (self.client_column is not None)
         self.history_, self.communication_ = record.history, record.communication
+        self.clients_report_ = record.clients_report
         for name in ("coef_", "intercept_"):  # of an earlier fit
             vars(self).pop(name, None)
         linear = heads.linear_coefficients(self.net_, scale)

@@ -54,6 +54,12 @@ class FedEnsembleClassifier(LocalHeadsMixin, OneShotClassifier):
         ids are passed as ``client_ids``.
     wire_dtype : {"float64", "float32", "float16"}, default="float32"
         Precision of the messages.
+    outliers : {"warn", "leave_out", "ignore"}, default="warn"
+        What to do about clients that stand out so far that something must be wrong, see
+        :doc:`/user_guide/trust`: warn of them, go on without them, or nothing.
+    max_client_share : float in (0, 1], default=None
+        Most that one client may have of the rows of all: its counts are scaled down to
+        that. None sets no limit.
     random_state : int, RandomState instance or None, default=None
         Determines the estimator if it has no ``random_state`` of its own.
     n_jobs : int, default=None
@@ -74,6 +80,8 @@ class FedEnsembleClassifier(LocalHeadsMixin, OneShotClassifier):
     communication_ : dict
         For each client the bytes that it sent (``up``) and received (``down``): all
         heads, or a single one with ``combine="stack"``.
+    clients_report_ : ClientsReport
+        Share, distance and so on of each client, and who stands out.
     aligner_ : FederatedOTAligner or MixedEffectsAligner
         The fitted aligner; only with ``aligner``.
     n_features_in_ : int
@@ -131,6 +139,8 @@ class FedEnsembleClassifier(LocalHeadsMixin, OneShotClassifier):
         aligner=None,
         client_column=None,
         wire_dtype="float32",
+        outliers="warn",
+        max_client_share=None,
         random_state=None,
         n_jobs=None,
         verbose=0,
@@ -141,6 +151,8 @@ class FedEnsembleClassifier(LocalHeadsMixin, OneShotClassifier):
         self.aligner = aligner
         self.client_column = client_column
         self.wire_dtype = wire_dtype
+        self.outliers = outliers
+        self.max_client_share = max_client_share
         self.random_state = random_state
         self.n_jobs = n_jobs
         self.verbose = verbose

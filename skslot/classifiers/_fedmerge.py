@@ -45,6 +45,12 @@ class FedMergeClassifier(FoldedHeadsMixin, LocalHeadsMixin, OneShotClassifier):
         ids are passed as ``client_ids``.
     wire_dtype : {"float64", "float32", "float16"}, default="float32"
         Precision of the messages.
+    outliers : {"warn", "leave_out", "ignore"}, default="warn"
+        What to do about clients that stand out so far that something must be wrong, see
+        :doc:`/user_guide/trust`: warn of them, go on without them, or nothing.
+    max_client_share : float in (0, 1], default=None
+        Most that one client may have of the rows of all: its counts are scaled down to
+        that. None sets no limit.
     n_jobs : int, default=None
         Threads over clients.
     verbose : int, default=0
@@ -60,6 +66,8 @@ class FedMergeClassifier(FoldedHeadsMixin, LocalHeadsMixin, OneShotClassifier):
         Intercepts.
     communication_ : dict
         For each client the bytes that it sent (``up``) and received (``down``).
+    clients_report_ : ClientsReport
+        Share, distance and so on of each client, and who stands out.
     aligner_ : FederatedOTAligner or MixedEffectsAligner
         The fitted aligner; only with ``aligner``.
     n_features_in_ : int
@@ -122,6 +130,8 @@ class FedMergeClassifier(FoldedHeadsMixin, LocalHeadsMixin, OneShotClassifier):
         aligner=None,
         client_column=None,
         wire_dtype="float32",
+        outliers="warn",
+        max_client_share=None,
         n_jobs=None,
         verbose=0,
     ):
@@ -132,6 +142,8 @@ class FedMergeClassifier(FoldedHeadsMixin, LocalHeadsMixin, OneShotClassifier):
         self.aligner = aligner
         self.client_column = client_column
         self.wire_dtype = wire_dtype
+        self.outliers = outliers
+        self.max_client_share = max_client_share
         self.n_jobs = n_jobs
         self.verbose = verbose
 

@@ -67,6 +67,12 @@ class FedRidgeClassifier(ClassStatisticsClassifier):
         ids are passed as ``client_ids``.
     wire_dtype : {"float64", "float32", "float16"}, default="float64"
         Precision of the messages.
+    outliers : {"warn", "leave_out", "ignore"}, default="warn"
+        What to do about clients that stand out so far that something must be wrong, see
+        :doc:`/user_guide/trust`: warn of them, go on without them, or nothing.
+    max_client_share : float in (0, 1], default=None
+        Most that one client may have of the rows of all: its counts are scaled down to
+        that. None sets no limit.
     n_jobs : int, default=None
         Threads over clients.
     verbose : int, default=0
@@ -82,6 +88,8 @@ class FedRidgeClassifier(ClassStatisticsClassifier):
         Intercepts.
     communication_ : dict
         For each client the bytes that it sent (``up``) and received (``down``).
+    clients_report_ : ClientsReport
+        Share, distance and so on of each client, and who stands out.
     aligner_ : aligner
         The fitted aligner; only with ``aligner``.
     n_features_in_ : int
@@ -151,6 +159,8 @@ class FedRidgeClassifier(ClassStatisticsClassifier):
         privacy=None,
         client_column=None,
         wire_dtype="float64",
+        outliers="warn",
+        max_client_share=None,
         n_jobs=None,
         verbose=0,
     ):
@@ -164,6 +174,8 @@ class FedRidgeClassifier(ClassStatisticsClassifier):
         self.privacy = privacy
         self.client_column = client_column
         self.wire_dtype = wire_dtype
+        self.outliers = outliers
+        self.max_client_share = max_client_share
         self.n_jobs = n_jobs
         self.verbose = verbose
 

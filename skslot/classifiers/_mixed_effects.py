@@ -66,6 +66,12 @@ default="pooled"
         ids are passed as ``client_ids``.
     wire_dtype : {"float64", "float32", "float16"}, default="float64"
         Precision of the messages.
+    outliers : {"warn", "leave_out", "ignore"}, default="warn"
+        What to do about clients that stand out so far that something must be wrong, see
+        :doc:`/user_guide/trust`: warn of them, go on without them, or nothing.
+    max_client_share : float in (0, 1], default=None
+        Most that one client may have of the rows of all: its counts are scaled down to
+        that. None sets no limit.
     memory : str or object with the joblib.Memory interface, default=None
         Where to cache what linear maps lead to.
     n_jobs : int, default=None
@@ -103,6 +109,8 @@ default="pooled"
         Their intercepts.
     communication_ : dict
         For each client the bytes that it sent (``up``) and received (``down``).
+    clients_report_ : ClientsReport
+        Share, distance and so on of each client, and who stands out.
     aligner_ : MixedEffectsAligner
         The fitted aligner, which has the offsets and maps of all clients.
     n_features_in_ : int
@@ -159,6 +167,8 @@ default="pooled"
         privacy=None,
         client_column=None,
         wire_dtype="float64",
+        outliers="warn",
+        max_client_share=None,
         memory=None,
         n_jobs=None,
         verbose=0,
@@ -170,6 +180,8 @@ default="pooled"
         self.privacy = privacy
         self.client_column = client_column
         self.wire_dtype = wire_dtype
+        self.outliers = outliers
+        self.max_client_share = max_client_share
         self.memory = memory
         self.n_jobs = n_jobs
         self.verbose = verbose

@@ -18,11 +18,11 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from .._clients import (
+    GUARD_CONSTRAINTS,
     REMEDY,
     ClientAwareMixin,
     ClientGroups,
     check_client_name,
-    number_unnamed,
     refuse_lost_labels,
 )
 from .._sklearn_compat import StrOptions, _fit_context
@@ -51,7 +51,7 @@ class OneShotClassifier(ClientAwareMixin, ClassifierMixin, BaseEstimator):
     Messages may be looped over several times, but are read one by one: there may be
     more than fits in memory. The ``seed`` is the same in all steps of a fit.
     The base class brings ``fit``, the two steps as public methods, ids by either route,
-    checks, predictions, and ``communication_``.
+    checks, predictions, ``communication_`` and ``clients_report_``.
 
     Parameters
     ----------
@@ -60,6 +60,12 @@ class OneShotClassifier(ClientAwareMixin, ClassifierMixin, BaseEstimator):
         ids are passed as ``client_ids``.
     wire_dtype : {"float64", "float32", "float16"}, default="float32"
         Precision of the messages.
+    outliers : {"warn", "leave_out", "ignore"}, default="warn"
+        What to do about clients that stand out so far that something must be wrong, see
+        :doc:`/user_guide/trust`: warn of them, go on without them, or nothing.
+    max_client_share : float in (0, 1], default=None
+        Most that one client may have of the rows of all: its counts are scaled down to
+        that. None sets no limit.
     n_jobs : int, default=None
         Threads over clients.
     verbose : int, default=0
@@ -115,6 +121,7 @@ class OneShotClassifier(ClientAwareMixin, ClassifierMixin, BaseEstimator):
     _parameter_constraints: dict = {
         "client_column": [str, Integral, None],
         "wire_dtype": [StrOptions({"float64", "float32", "float16"})],
+        **GUARD_CONSTRAINTS,
         "n_jobs": [Integral, None],
         "verbose": ["verbose"],
     }
@@ -125,10 +132,19 @@ class OneShotClassifier(ClientAwareMixin, ClassifierMixin, BaseEstimator):
     _ids_matter = True
 
     def __init__(
-        self, *, client_column=None, wire_dtype="float32", n_jobs=None, verbose=0
+        self,
+        *,
+        client_column=None,
+        wire_dtype="float32",
+        outliers="warn",
+        max_client_share=None,
+        n_jobs=None,
+        verbose=0,
     ):
         self.client_column = client_column
         self.wire_dtype = wire_dtype
+        self.outliers = outliers
+        self.max_client_share = max_client_share
         self.n_jobs = n_jobs
         self.verbose = verbose
 
@@ -412,20 +428,27 @@ class OneShotClassifier(ClientAwareMixin, ClassifierMixin, BaseEstimator):
         return self._summarize(*rows, client, seed).as_received(self.wire_dtype)
 
     def _aggregate(self, messages, seed):
-        received = receive(
-            messages, *self._allowed_messages(), wire_dtype=self.wire_dtype
-        )
+        received = self._receive(messages, *self._allowed_messages())
         self._learn(received, seed)
+        self.clients_report_ = received.clients_report
         senders = received.senders
         self._encoder = senders[0].encoder
         self.n_features_in_ = senders[0].n_features + (self.client_column is not None)
         self._prepare_models(received)
-        names = number_unnamed([sender.client for sender in senders])
         self.communication_ = {
             name: Communication(sender.n_bytes, self._download_size(sender.client))
-            for name, sender in zip(names, senders, strict=True)
+            for name, sender in zip(received.names, senders, strict=True)
         }
         return self
+
+    def _receive(self, messages, *kinds):
+        return receive(
+            messages,
+            *kinds,
+            wire_dtype=self.wire_dtype,
+            outliers=self.outliers,
+            max_client_share=self.max_client_share,
+        )
 
     def _draw_seed(self):
         """One number for all steps of a fit, the same at all clients if it is set."""

@@ -76,6 +76,21 @@ def add_commands(commands):
         action="store_true",
         help="go on without files that are refused",
     )
+    aggregate.add_argument(
+        "--outliers",
+        choices=("warn", "leave_out", "ignore"),
+        default="warn",
+        help="what to do about sites whose numbers are so far from those of others "
+        "that something must be wrong; the table that is printed shows how far each "
+        "is (default: %(default)s)",
+    )
+    aggregate.add_argument(
+        "--max-client-share",
+        type=fraction_or(),
+        metavar="SHARE",
+        help="most that one site may count for among all rows, above 0 and up to 1 "
+        "(default: no limit)",
+    )
     aggregate.add_dtype()
     aggregate.set_defaults(run=_aggregate)
 
@@ -93,7 +108,9 @@ def _aggregate(arguments):
     targets = _targets(paths, folder)
     _refuse_outputs(arguments, targets.values(), paths)
     kinds = _look_at(paths)
-    estimator = _estimator(kinds, arguments)
+    estimator = _estimator(kinds, arguments).set_params(
+        outliers=arguments.outliers, max_client_share=arguments.max_client_share
+    )
     files = load_messages(kinds, on_error="skip")
     # once the first pass is through, all files have been checked
     files.progress = _progress(lambda: _report_refused(files, arguments.skip_refused))
@@ -107,6 +124,7 @@ def _aggregate(arguments):
     classifier = None if model is folder is None else fitted
     reference = fitted if classifier is None else classifier.aligner_.reference_
     _print_facts(received.senders, reference, classifier, arguments.tau)
+    print(f"what each client adds:\n{received.clients_report}")
     for_sites = {}
     if folder is not None:
         folder.mkdir(exist_ok=True)  # if that fails, nothing is written

@@ -17,6 +17,7 @@ from ..classifiers import FedCGSClassifier, MixedEffectsClassifier
 from ..inspection import (
     AlignmentDisplay,
     ClientDistanceDisplay,
+    ClientOutlierDisplay,
     LabelShiftDisplay,
     TauPathDisplay,
     VarianceComponentsDisplay,
@@ -150,6 +151,7 @@ def render_page(data, source, tau=None):
             "the client.",
         )
         sections["Where the differences between rows come from"] = _components(mixed)
+    sections["Whether a client stands out"] = _outliers(mixed or model)
     sections["How far clients are apart"] = _figure(
         distances,
         "Two heat maps of the distance between any two clients, before and after "
@@ -279,6 +281,20 @@ def _table(model):
     return _scrolling("Clients", alignment_report(model)._repr_html_()) + (
         f"<p>{notes} Bytes are those of one message in float32.</p>"
     )
+
+
+def _outliers(model):
+    report = model.clients_report_
+    picture = _figure(
+        ClientOutlierDisplay.from_report(report),
+        "One dot for each client at its distance from the others, and a line beyond "
+        "which it stands out.",
+        "Distance of the features of each client from those of others, in ordinary "
+        "distances between clients, and of its farthest class mean, in standard "
+        "deviations within a class. Honest clients are at about 1; beyond the line, "
+        "look for other units, another encoder or wrong labels first.",
+    )
+    return picture + _scrolling("Outliers", f"<pre>{escape(str(report))}</pre>")
 
 
 def _components(mixed):

@@ -36,7 +36,7 @@ class _ClassMessage(Message):
     @property
     def n_samples(self):
         """Number of rows."""
-        return int(self.counts.sum(dtype=np.int64))
+        return self.counts.sum(dtype=np.result_type(self.counts, np.int64)).item()
 
     @property
     def mean(self):

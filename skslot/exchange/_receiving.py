@@ -5,14 +5,18 @@ takes. All that is needed of them in between is kept in a :class:`Sender` each.
 """
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
 from typing import NamedTuple
 
-from .._clients import shorten
+import numpy as np
+
+from .._clients import number_unnamed, shorten
 from .._warnings import warn_user
+from ..trust import cap_shares, guard_clients
 from ._errors import MessageError, short
+from ._facts import facts_of, weigh
 from ._message import Message
 from ._wire import decode, open_regular, read_file, read_header
 
@@ -188,14 +192,17 @@ class ReceivedMessages:
     """Messages of one exchange, one per client, read anew on each loop.
 
     The first loop checks each of them and that all go together; ``senders`` is what
-    was learned about them, in their order. Made by :func:`receive`.
+    was learned about them, in their order. If outliers are left out or shares capped,
+    that loop comes before any message is handed out. Made by :func:`receive`.
     """
 
-    def __init__(self, messages, kinds, wire_dtype):
+    def __init__(self, messages, kinds, wire_dtype, outliers, max_client_share):
         self.messages = messages
         self.kinds = kinds
         self.wire_dtype = wire_dtype
-        self._senders = None
+        self.outliers = outliers
+        self.max_client_share = max_client_share
+        self._senders = self._factors = self._report = None
 
     @property
     def in_memory(self):
@@ -205,24 +212,76 @@ class ReceivedMessages:
     @property
     def senders(self):
         """One Sender for each message; reads all of them if nobody has yet."""
-        if self._senders is None:
-            for _ in self:
-                pass
+        self._read_all()
+        factors = zip(self._senders, self._factors, strict=True)
+        return [sender for sender, factor in factors if factor > 0]
+
+    @property
+    def names(self):
+        """Name of each sender; a number if there are several without a name."""
+        names = number_unnamed([sender.client for sender in self.all_senders])
+        factors = zip(names, self._factors, strict=True)
+        return [name for name, factor in factors if factor > 0]
+
+    @property
+    def all_senders(self):
+        """Those who were left out too."""
+        self._read_all()
         return self._senders
 
+    @property
+    def clients_report(self):
+        """What stands out among the clients; None if nobody asked for it."""
+        self._read_all()
+        return self._report
+
     def __iter__(self):
-        return iter(self.messages) if self._senders is not None else self._first_loop()
+        if self._senders is None and not self._acts:
+            return self._first_loop()
+        self._read_all()
+        return self._weighted_loop()
 
     def of_client(self, client):
         """The message of one client, read again."""
-        clients = [sender.client for sender in self.senders]
+        clients = [sender.client for sender in self.all_senders]
         position = clients.index(client)
         if hasattr(self.messages, "read"):
-            return self.messages.read(self.senders[position].path)
-        return next(m for i, m in enumerate(self.messages) if i == position)
+            message = self.messages.read(self._senders[position].path)
+        else:
+            message = next(m for i, m in enumerate(self.messages) if i == position)
+        return weigh(message, self._factors[position])
+
+    def _read_all(self):
+        if self._senders is None:
+            for _ in self._first_loop():
+                pass
+
+    def _weighted_loop(self):
+        for message, factor in zip(self.messages, self._factors, strict=True):
+            if factor > 0:
+                yield weigh(message, factor)
+
+    @property
+    def _acts(self):
+        """Whether any client may count less than it says."""
+        return self.outliers == "leave_out" or self.max_client_share is not None
+
+    def _conclude(self, senders, facts):
+        """Look at all clients, and decide what each of them counts."""
+        factors = np.ones(len(senders))
+        if facts and None not in facts:
+            names = number_unnamed([each.client for each in facts])
+            facts = list(map(_renamed, facts, names))
+            self._report = guard_clients(facts, self.outliers)
+            factors[[each.left_out for each in self._report]] = 0.0
+            if self.max_client_share is not None:
+                kept, rows = factors > 0, np.array([each.n_samples for each in facts])
+                weights = cap_shares(rows[kept], self.max_client_share)
+                factors[kept] = weights / rows[kept]
+        self._senders, self._factors = senders, factors.tolist()
 
     def _first_loop(self):
-        senders, names, labelled = [], set(), None
+        senders, facts, names, labelled = [], [], set(), None
         pairs = getattr(self.messages, "items", None)
         for path, message in pairs() if pairs else ((None, m) for m in self.messages):
             if not isinstance(message, self.kinds):
@@ -234,6 +293,8 @@ class ReceivedMessages:
             message._check()
             sender = Sender.of(message, self.wire_dtype, path)
             senders.append(sender)
+            if self.outliers is not None:
+                facts.append(facts_of(message))
             if labelled is None and sender.has_labels:
                 labelled = sender
             traits = [t for t in sender.traits if t not in MAY_DIFFER]
@@ -251,7 +312,7 @@ class ReceivedMessages:
             yield message
         if not senders:
             raise ValueError("messages is empty: there is no client to learn from.")
-        self._senders = senders
+        self._conclude(senders, facts)
         self._warn_if_some_are_private()
 
     def _warn_if_some_are_private(self):
@@ -265,7 +326,11 @@ class ReceivedMessages:
             )
 
 
-def receive(messages, *kinds, wire_dtype=None):
+def _renamed(facts, name):
+    return replace(facts, client=name)
+
+
+def receive(messages, *kinds, wire_dtype=None, outliers=None, max_client_share=None):
     """Take in messages of one exchange, which are checked on the first loop over them.
 
     Every server step begins with it: each message must be sound and of an allowed kind,
@@ -281,13 +346,22 @@ def receive(messages, *kinds, wire_dtype=None):
         Message classes that are allowed.
     wire_dtype : {"float64", "float32", "float16"}, default=None
         Precision that the bytes of each message are counted for.
+    outliers : {"warn", "leave_out", "ignore"}, default=None
+        What to do about clients that stand out, see
+        :func:`skslot.trust.guard_clients`; None does not look. To leave some out, all
+        messages are read once before the first is handed out.
+    max_client_share : float in (0, 1], default=None
+        Most that one client may have of all rows, see
+        :func:`skslot.trust.cap_shares`; messages of larger clients are handed out
+        with smaller counts. Only with ``outliers``.
 
     Returns
     -------
     received : iterable of Message
         The messages, read anew on each loop. ``received.senders`` has, for each of
         them, its ``client``, ``n_samples``, ``class_counts``, ``n_bytes`` and so on;
-        ``received.of_client(client)`` reads a single one again.
+        ``received.of_client(client)`` reads a single one again, and
+        ``received.clients_report`` is what stands out.
 
     See Also
     --------
@@ -307,10 +381,11 @@ def receive(messages, *kinds, wire_dtype=None):
     """
     if isinstance(messages, ReceivedMessages):
         messages.kinds, messages.wire_dtype = kinds, wire_dtype
+        messages.outliers, messages.max_client_share = outliers, max_client_share
         return messages
     if iter(messages) is messages or isinstance(messages, tuple):
         messages = list(messages)
-    return ReceivedMessages(messages, kinds, wire_dtype)
+    return ReceivedMessages(messages, kinds, wire_dtype, outliers, max_client_share)
 
 
 # ---------------------------------------------------------------------- from files

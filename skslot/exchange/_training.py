@@ -170,7 +170,7 @@ class HeadWeights(Message):
     @property
     def n_samples(self):
         """Number of rows."""
-        return int(self.counts.sum(dtype=np.int64))
+        return self.counts.sum(dtype=np.result_type(self.counts, np.int64)).item()
 
     def __repr__(self):
         shapes = {name: np.shape(array) for name, array in self.weights.items()}

@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 from .._clients import client_order
 from .._text import printable
-from ..exchange import LinearModel, MessageError
+from ..exchange import LinearModel, Message, MessageError, receive
 from ..exchange._receiving import find_misfits
+from ..trust import ClientsReport
 
 # Everything that a client can say about its own failure, and what the server can see.
 # Nothing else is ever said: the text of an exception may quote data.
@@ -28,6 +29,7 @@ REASONS = {
     "refused": "the message was refused",
     "misfit": "the message does not fit those of the other clients",
     "renamed": "the client answered under another name than before",
+    "outlier": "the numbers of the client are too far from those of others",
 }
 
 
@@ -77,6 +79,9 @@ class FederationReport:
         One record for each node: ``node``, ``client`` (its name, None if it never said
         it), ``status`` ("taking part", "done" or "left out"), ``step``, ``code`` and
         ``detail`` (where and why it was left out), ``bytes_up`` and ``bytes_down``.
+    findings : list of dict, default=[]
+        Share, distance and so on of each client, as
+        :meth:`skslot.trust.ClientsReport.to_dicts` has them.
     note : str, default=None
         With secure aggregation, what the sums are of and how exact they are.
 
@@ -99,14 +104,19 @@ class FederationReport:
     status: str = "running"
     reason: str | None = None
     clients: list = field(default_factory=list)
+    findings: list = field(default_factory=list)
     note: str | None = None
 
     def __str__(self):
         reason = "" if self.reason is None else f", {printable(self.reason)}"
-        head = f"run {self.run_id}: {self.status}{reason}"
-        lines = [f"  {record}" for record in self.clients]
-        note = [] if self.note is None else [f"  {self.note}"]
-        return "\n".join([head, *lines, *note])
+        lines = [f"run {self.run_id}: {self.status}{reason}"]
+        lines += [f"  {record}" for record in self.clients]
+        if self.findings:
+            table = str(ClientsReport.from_dicts(self.findings))
+            lines += [f"  {line}" for line in table.splitlines()]
+        if self.note is not None:
+            lines.append(f"  {self.note}")
+        return "\n".join(lines)
 
     @property
     def left_out(self):
@@ -172,7 +182,8 @@ class Exchanges:
 
     ``send(step, contents)`` takes the bytes for each node and returns the answer of
     each. Whoever fails is left out of all that follows; less than ``min_clients``
-    (None: all that were asked at first) end the run.
+    (None: all that were asked at first) end the run. ``clients_report`` is what stood
+    out so far.
     """
 
     # For the report: what the clients' records do not have.
@@ -181,6 +192,7 @@ class Exchanges:
     def __init__(self, nodes, send, types, min_clients=None):
         self.records = {node: ClientRecord(str(node)) for node in sorted(nodes)}
         self.send, self.types = send, types
+        self.clients_report = ClientsReport([])
         self.min_clients = len(self.records) if min_clients is None else min_clients
         if not 1 <= self.min_clients <= len(self.records):
             raise RunAborted(
@@ -192,7 +204,10 @@ class Exchanges:
         """Messages that can be used, in the order of the clients' names."""
         contents = _encode(request.contents, dtype)
         to_all = dict.fromkeys(self._taking_part(), contents)
-        return list(self._ask_named(request.step, to_all).values())
+        messages = list(self._ask_named(request.step, to_all).values())
+        messages = self._without_outliers(request, messages)
+        self._check_enough(request.step, messages)
+        return messages
 
     def deliver(self, result, dtype):
         """Send each client its result; a sentence on those who did not take it."""
@@ -241,6 +256,18 @@ class Exchanges:
 
     def _least_in_words(self):
         return f"min_clients is {self.min_clients}"
+
+    def _without_outliers(self, request, messages):
+        """Note what stands out, and leave it out if that was asked for."""
+        report = receive(messages, Message, outliers="ignore").clients_report
+        if request.outliers == "leave_out":
+            report = report.without_outliers()
+        self.clients_report = self.clients_report.merged(report)
+        for record in self.records.values():
+            if record.client in report.left_out:
+                reason = report.left_out[record.client]
+                record.leave_out(request.step, "outlier", reason)
+        return [each for each in messages if each.client not in report.left_out]
 
     def _taking_part(self):
         return [node for node, r in self.records.items() if r.status != "left out"]

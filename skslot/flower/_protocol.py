@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from sklearn.base import clone
-from sklearn.pipeline import Pipeline
+from sklearn.pipeline import Pipeline, make_pipeline
 
 from ..alignment import FederatedOTAligner, MixedEffectsAligner
 from ..classifiers import (
@@ -40,10 +40,14 @@ ALIGNERS = {
 
 @dataclass(frozen=True)
 class Request:
-    """What all clients are asked for, and the messages that they need for it."""
+    """What all clients are asked for, and the messages that they need for it.
+
+    ``outliers`` is what is done about clients whose answer stands out.
+    """
 
     step: str
     contents: dict = field(default_factory=dict)
+    outliers: str = "warn"
 
 
 @dataclass(frozen=True)
@@ -97,6 +101,15 @@ def split_estimator(estimator):
     return aligner, classifier
 
 
+def with_guards(estimator, **guards):
+    """A copy of the estimator in which those guards that are not None are set."""
+    given = {name: value for name, value in guards.items() if value is not None}
+    steps = [step for step in split_estimator(estimator) if step is not None]
+    for step in steps:
+        step.set_params(**given)
+    return steps[0] if len(steps) == 1 else make_pipeline(*steps)
+
+
 def _refuse_other_than_linear(classifier):
     """Refuse a classifier before anything is sent, if its result could not be."""
     kept_apart = isinstance(classifier, FedEnsembleClassifier)
@@ -123,7 +136,7 @@ def server_steps(estimator):
         aligner = classifier.aligner_
         joint = _joint(classifier.linear_model(), aligner.reference_, aligner.tau)
         return Result(aligner.reference_, joint, classifier.client_model)
-    statistics = yield Request("statistics")
+    statistics = yield Request("statistics", outliers=aligner.outliers)
     reference = aligner.server_aggregate(statistics)
     if classifier is None:
         return Result(reference, None, lambda client: reference)
@@ -148,14 +161,15 @@ def _joint(head, reference, tau):
 def _learn(classifier, contents):
     """Exchanges after which the classifier is fitted."""
     if not isinstance(classifier, FedAvgClassifier):
-        classifier.server_aggregate((yield Request("summary", contents)))
+        request = Request("summary", contents, classifier.outliers)
+        classifier.server_aggregate((yield request))
         return
     summaries, heads = [], []
     if classifier.standardize:
-        summaries = yield Request("scale", contents)
+        summaries = yield Request("scale", contents, classifier.outliers)
         contents = {**contents, "scale": classifier.server_scale(summaries)}
     for _ in range(classifier.n_rounds):
-        messages = yield Request("training", contents)
+        messages = yield Request("training", contents, classifier.outliers)
         contents = {**contents, "start": classifier.server_average(messages)}
         heads += messages
     classifier.server_aggregate(heads, summaries)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from ._client import RECORD, flower_modules
 from ._exchanges import Answer, Exchanges, FederationReport, RunAborted, group_replies
-from ._protocol import answer_types, server_steps, split_estimator
+from ._protocol import answer_types, server_steps, split_estimator, with_guards
 from ._secure import SecureExchanges, check_sums_suffice
 
 # Seconds between two looks for answers.
@@ -25,6 +25,8 @@ def make_server_app(
     timeout=600.0,
     wire_dtype="float64",
     output_dir="skslot-runs",
+    outliers=None,
+    max_client_share=None,
     secure_aggregation=None,
 ):
     """Make the app that runs at the server.
@@ -52,6 +54,13 @@ def make_server_app(
         Precision of what is sent to the clients.
     output_dir : str or path-like, default="skslot-runs"
         Where to write; relative to the folder in which the SuperLink was started.
+    outliers : {"warn", "leave_out", "ignore"}, default=None
+        What to do about clients that stand out so far that something must be wrong, see
+        :doc:`/user_guide/trust`; with "leave_out", the report says who was left out,
+        and ``min_clients`` counts the others. None means what the estimator says.
+    max_client_share : float in (0, 1], default=None
+        Most that one client may have of the rows of all. None means what the estimator
+        says.
     secure_aggregation : SecureAggregation, default=None
         Settings by which the server learns sums over all clients and no message; the
         same as at the clients. Only for a classifier that needs sums, without an
@@ -70,9 +79,10 @@ def make_server_app(
 
     Notes
     -----
-    Settings of a run come first: ``n-clients``, ``min-clients``, ``timeout`` and
-    ``output-dir`` in ``[tool.flwr.app.config]`` of the app, or given to ``flwr run``,
-    override those given here. Flower accepts only those that the app lists.
+    Settings of a run come first: ``n-clients``, ``min-clients``, ``timeout``,
+    ``output-dir``, ``outliers`` and ``max-client-share`` in ``[tool.flwr.app.config]``
+    of the app, or given to ``flwr run``, override those given here. Flower accepts only
+    those that the app lists.
 
     Two nodes that give the same name end the run, whatever ``min_clients`` is. A client
     whose message does not fit the others (number of features, encoder, kind of labels,
@@ -98,6 +108,8 @@ def make_server_app(
         "min-clients": min_clients,
         "timeout": timeout,
         "output-dir": output_dir,
+        "outliers": outliers,
+        "max-client-share": max_client_share,
     }
 
     @app.main()
@@ -107,8 +119,16 @@ def make_server_app(
         report = FederationReport(str(context.run_id))
         folder = Path(settings["output-dir"]) / f"run-{context.run_id}"
         folder.mkdir(parents=True, exist_ok=True)
+        exchanges = None
         try:
             wait = settings["timeout"]
+            guarded = with_guards(
+                estimator,
+                outliers=settings["outliers"],
+                max_client_share=settings["max-client-share"],
+            )
+            if secure_aggregation is not None:
+                check_sums_suffice(*split_estimator(guarded))
             nodes = wait_for_nodes(grid, settings["n-clients"], wait)
             send = make_sender(grid, wait, flower)
             least = settings["min-clients"]
@@ -117,7 +137,7 @@ def make_server_app(
             else:
                 exchanges = SecureExchanges(nodes, send, secure_aggregation, least)
             report.clients = list(exchanges.records.values())
-            result = run_exchanges(estimator, exchanges, wire_dtype)
+            result = run_exchanges(guarded, exchanges, wire_dtype)
             report.note = exchanges.note
             for name in ("reference", "model"):
                 message = getattr(result, name)
@@ -129,6 +149,8 @@ def make_server_app(
             report.status, report.reason = "aborted", str(error)
             raise
         finally:
+            if exchanges is not None:
+                report.findings = exchanges.clients_report.to_dicts()
             (folder / "report.json").write_text(report.to_json())
             print(report, flush=True)
 

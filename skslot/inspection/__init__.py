@@ -3,12 +3,14 @@
 from ._alignment import AlignmentDisplay
 from ._alignment_report import alignment_report
 from ._heat_maps import ClientDistanceDisplay, LabelShiftDisplay
+from ._outliers import ClientOutlierDisplay
 from ._tau_path import TauPathDisplay
 from ._variance_components import VarianceComponentsDisplay
 
 __all__ = [
     "AlignmentDisplay",
     "ClientDistanceDisplay",
+    "ClientOutlierDisplay",
     "LabelShiftDisplay",
     "TauPathDisplay",
     "VarianceComponentsDisplay",

@@ -1,0 +1,130 @@
+"""What is kept of a client to compare it with others."""
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import numpy as np
+
+# Class means are kept as this many numbers each, so that a thousand clients with many
+# classes fit in memory. Distances between them change by about a tenth by that.
+SKETCH = 32
+
+
+@dataclass(frozen=True)
+class ClientFacts:
+    """What a server compares one client with others by.
+
+    All but the first two may be missing: not every message says it.
+
+    Parameters
+    ----------
+    client : object
+        Name of the client.
+    n_samples : float
+        Number of its rows.
+    mean : ndarray of shape (n_features,), default=None
+        Their mean.
+    variances : ndarray of shape (n_features,), default=None
+        Variance of each feature.
+    cells : dict, default={}
+        For each class its number of rows, a few numbers that stand for its mean, and
+        the distance of its mean from that of the client; see :meth:`from_moments`.
+    within : float, default=None
+        Variance around class means, summed over features.
+    head_norms : tuple of float, default=None
+        Norms of the weights and of the intercepts of a head that the client trained.
+
+    See Also
+    --------
+    examine_clients : Compares clients.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skslot.trust import ClientFacts
+    >>> means = {"cat": (2, np.array([0.0, 1.0])), "dog": (2, np.array([2.0, 1.0]))}
+    >>> mean, variances = np.array([1.0, 1.0]), np.array([2.0, 1.0])
+    >>> facts = ClientFacts.from_moments("A", 4, mean, variances, means)
+    >>> facts.within, facts.trace
+    (2.0, 3.0)
+    """
+
+    client: object
+    n_samples: float
+    mean: np.ndarray | None = None
+    variances: np.ndarray | None = None
+    cells: dict = field(default_factory=dict)
+    within: float | None = None
+    head_norms: tuple | None = None
+
+    @classmethod
+    def from_moments(
+        cls, client, n_samples, mean=None, variances=None, class_means=None, head=()
+    ):
+        """Facts from the moments of a client, its class means and its head.
+
+        Parameters
+        ----------
+        client : object
+            Name of the client.
+        n_samples : float
+            Number of rows.
+        mean : ndarray of shape (n_features,), default=None
+            Their mean.
+        variances : ndarray of shape (n_features,), default=None
+            Variance of each feature.
+        class_means : dict, default=None
+            For each label the number of rows and their mean, as
+            :func:`skslot.statistics.class_means` has them.
+        head : iterable of ndarray, default=()
+            Weights of a head; vectors are taken as intercepts.
+
+        Returns
+        -------
+        facts : ClientFacts
+            What is kept; of each class mean no more than 32 numbers.
+        """
+        norms = _norms(head)
+        if mean is None or not class_means:
+            return cls(client, n_samples, mean, variances, head_norms=norms)
+        counts = np.array([count for count, _ in class_means.values()], np.float64)
+        apart = np.array([each for _, each in class_means.values()]) - mean
+        squares = np.square(apart).sum(axis=1)
+        within = None
+        if variances is not None:
+            between = counts @ squares / counts.sum()
+            within = max(float(np.sum(variances) - between), 0.0)
+        rows = zip(counts, sketch(apart + mean), np.sqrt(squares), strict=True)
+        cells = dict(zip(class_means, rows, strict=True))
+        return cls(client, n_samples, mean, variances, cells, within, norms)
+
+    @property
+    def trace(self):
+        """Variance, summed over features; 0 if it is not known."""
+        return 0.0 if self.variances is None else float(np.sum(self.variances))
+
+    @property
+    def length(self):
+        """Root of the mean squared length of a row."""
+        return float(np.sqrt(np.sum(np.square(self.mean)) + self.trace))
+
+
+def _norms(head):
+    """Norms of matrices and of vectors, each taken together; None without any."""
+    squares = {True: 0.0, False: 0.0}
+    for array in head:
+        squares[np.ndim(array) > 1] += float(np.sum(np.square(array, dtype=np.float64)))
+    norms = np.sqrt(squares[True]), np.sqrt(squares[False])
+    return tuple(map(float, norms)) if any(norms) else None
+
+
+def sketch(means):
+    """Projections of vectors on a few random directions, which keep distances."""
+    n_features = means.shape[1]
+    return means if n_features <= SKETCH else means @ _directions(n_features)
+
+
+@lru_cache(maxsize=4)
+def _directions(n_features):
+    signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(n_features, SKETCH))
+    return signs / np.sqrt(SKETCH)

@@ -1,0 +1,345 @@
+"""Guards of classifiers and aligners: who is left out, who counts less."""
+
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+from skslot import (
+    FedAvgClassifier,
+    FedCGSClassifier,
+    FedCOFClassifier,
+    FedCoresetClassifier,
+    FedEnsembleClassifier,
+    FederatedOTAligner,
+    FedMergeClassifier,
+    FedPFTClassifier,
+    FedQDAClassifier,
+    FedRidgeClassifier,
+    MixedEffectsAligner,
+    MixedEffectsClassifier,
+)
+from skslot.datasets import load_digit_scanners
+from skslot.exchange import load_messages
+from skslot.trust import ClientFacts
+
+data = load_digit_scanners()
+X, Y, IDS = data.data[::3], data.target[::3], data.client_ids[::3]
+CLIENTS = np.unique(IDS).tolist()
+LIAR = "phone"
+HONEST = IDS != LIAR
+POISONED = np.where(HONEST[:, None], X, 1000 * X)
+
+CLASSIFIERS = [
+    FedCGSClassifier(),
+    FedCGSClassifier(aligner=FederatedOTAligner()),
+    FedRidgeClassifier(),
+    FedCOFClassifier(),
+    FedQDAClassifier(),
+    FedPFTClassifier(random_state=0),
+    FedCoresetClassifier(random_state=0),
+    FedMergeClassifier("none"),
+    FedMergeClassifier(aligner=FederatedOTAligner()),
+    FedEnsembleClassifier(),
+    FedEnsembleClassifier("stack"),
+    MixedEffectsClassifier(),
+]
+ALIGNERS = [
+    FederatedOTAligner(),
+    FederatedOTAligner("auto"),
+    MixedEffectsAligner(),
+    MixedEffectsAligner("auto"),
+]
+# Those whose message is that of one row as well as that of its copies.
+CLOSED_FORMS = [
+    each
+    for each in CLASSIFIERS
+    if type(each).__name__
+    in {
+        "FedCGSClassifier",
+        "FedRidgeClassifier",
+        "FedQDAClassifier",
+        "MixedEffectsClassifier",
+    }
+]
+each_classifier = pytest.mark.parametrize("classifier", CLASSIFIERS, ids=str)
+each_aligner = pytest.mark.parametrize("aligner", ALIGNERS, ids=str)
+
+
+def messages_of(estimator, X=X):
+    return [
+        estimator.client_update(X[IDS == c], Y[IDS == c], client=c) for c in CLIENTS
+    ]
+
+
+def fit_leaving_out(estimator, X=POISONED, **params):
+    estimator = clone(estimator).set_params(outliers="leave_out", **params)
+    with pytest.warns(UserWarning, match=f"client '{LIAR}' was left out: its"):
+        return estimator.fit(X, Y, client_ids=IDS)
+
+
+@each_classifier
+def test_classifier_is_that_of_the_others(classifier):
+    fitted = fit_leaving_out(classifier)
+    expected = clone(classifier).fit(X[HONEST], Y[HONEST], client_ids=IDS[HONEST])
+    found = fitted.predict_proba(X[HONEST], client_ids=IDS[HONEST])
+    assert np.array_equal(
+        found, expected.predict_proba(X[HONEST], client_ids=IDS[HONEST])
+    )
+    assert list(fitted.clients_report_.left_out) == [LIAR]
+    assert LIAR not in fitted.communication_
+
+
+@pytest.mark.parametrize("classifier", CLOSED_FORMS, ids=str)
+def test_default_warns_of_the_client_and_uses_it(classifier):
+    with pytest.warns(UserWarning, match=f"client '{LIAR}' stands out: its"):
+        fitted = clone(classifier).fit(POISONED, Y, client_ids=IDS)
+    assert list(fitted.clients_report_.outliers) == [LIAR]
+    assert fitted.clients_report_.left_out == {}
+    assert LIAR in fitted.communication_
+
+
+@each_aligner
+def test_aligner_is_that_of_the_others(aligner):
+    fitted = fit_leaving_out(aligner)
+    expected = clone(aligner).fit(X[HONEST], Y[HONEST], client_ids=IDS[HONEST])
+    found = fitted.transform(X[HONEST], client_ids=IDS[HONEST])
+    assert np.array_equal(found, expected.transform(X[HONEST], client_ids=IDS[HONEST]))
+    assert LIAR not in fitted.clients_
+
+
+@each_aligner
+def test_aligner_leaves_out_the_same_in_all_ways_to_fit_it(aligner):
+    fitted = fit_leaving_out(aligner)
+    guarded = clone(aligner).set_params(outliers="leave_out")
+    with pytest.warns(UserWarning, match="was left out"):
+        by_messages = clone(guarded).fit_messages(messages_of(aligner, POISONED))
+    with pytest.warns(UserWarning, match="was left out"):
+        reference = clone(guarded).server_aggregate(messages_of(aligner, POISONED))
+    in_chunks = clone(guarded)
+    for rows in np.array_split(np.arange(len(X)), 3):
+        in_chunks.partial_fit(POISONED[rows], Y[rows], client_ids=IDS[rows])
+    with pytest.warns(UserWarning, match="was left out"):
+        assert in_chunks.clients_.tolist() == fitted.clients_.tolist()
+    for other in (by_messages, in_chunks):
+        np.testing.assert_allclose(
+            other.transform(X[HONEST], client_ids=IDS[HONEST]),
+            fitted.transform(X[HONEST], client_ids=IDS[HONEST]),
+            atol=1e-8,
+        )
+        assert list(other.clients_report_.left_out) == [LIAR]
+    assert reference == by_messages.reference_
+
+
+@each_aligner
+def test_rows_of_one_left_out_are_refused_with_the_reason(aligner):
+    fitted = fit_leaving_out(aligner)
+    with pytest.raises(ValueError, match=f"'{LIAR}' was left out .* times larger"):
+        fitted.transform(POISONED, client_ids=IDS)
+    rows = POISONED[~HONEST]
+    fitted.add_client(rows, LIAR)
+    assert fitted.transform(rows, client_ids=LIAR).shape == rows.shape
+
+
+@pytest.mark.parametrize("policy", ["identity", "adapt"])
+def test_one_left_out_is_as_one_that_was_never_seen(policy):
+    fitted = fit_leaving_out(FederatedOTAligner(unknown_client=policy))
+    never = FederatedOTAligner(unknown_client=policy)
+    never.fit(X[HONEST], client_ids=IDS[HONEST])
+    assert np.array_equal(
+        fitted.transform(POISONED, client_ids=IDS),
+        never.transform(POISONED, client_ids=IDS),
+    )
+
+
+@pytest.mark.parametrize(
+    "classifier",
+    [FedCGSClassifier(aligner=FederatedOTAligner()), MixedEffectsClassifier()],
+    ids=str,
+)
+def test_there_is_no_model_for_one_left_out_and_the_error_says_why(classifier):
+    fitted = fit_leaving_out(classifier)
+    for call in (
+        lambda: fitted.client_model(LIAR),
+        lambda: fitted.predict(X[:1], client_ids=LIAR),
+    ):
+        with pytest.raises(ValueError, match=f"'{LIAR}' was left out of the fit, as"):
+            call()
+
+
+@pytest.mark.parametrize(
+    "params", [{}, {"standardize": False}, {"n_rounds": 2}], ids=str
+)
+def test_fedavg_leaves_out_for_all_that_follows(params):
+    pytest.importorskip("skorch")
+    classifier = FedAvgClassifier(random_state=0, **params)
+    fitted = fit_leaving_out(classifier)
+    expected = classifier.fit(X[HONEST], Y[HONEST], client_ids=IDS[HONEST])
+    assert np.array_equal(fitted.coef_, expected.coef_)
+    assert list(fitted.clients_report_.left_out) == [LIAR]
+    assert "head" in str(fitted.clients_report_)
+
+
+def test_fedavg_server_steps_leave_out_what_fit_leaves_out():
+    pytest.importorskip("skorch")
+    classifier = FedAvgClassifier(random_state=0, outliers="leave_out")
+    summaries = [
+        classifier.client_summary(POISONED[IDS == c], client=c) for c in CLIENTS
+    ]
+    with pytest.warns(UserWarning, match="was left out"):
+        scale = classifier.server_scale(summaries)
+    heads = [
+        classifier.client_update(
+            POISONED[IDS == c], Y[IDS == c], classes=np.unique(Y), client=c, scale=scale
+        )
+        for c in CLIENTS
+    ]
+    with pytest.warns(UserWarning, match="was left out"):
+        fitted = clone(classifier).server_aggregate(heads, summaries)
+    assert np.array_equal(fitted.coef_, fit_leaving_out(classifier).coef_)
+
+
+# ------------------------------------------------------------------- streamed files
+
+
+@pytest.fixture
+def paths(tmp_path):
+    classifier = FedCGSClassifier(aligner=FederatedOTAligner())
+    for message in messages_of(classifier, POISONED):
+        message.save(tmp_path / f"{message.client}.slot", "float64")
+    return sorted(tmp_path.glob("*.slot"))
+
+
+@pytest.mark.parametrize("outliers", ["ignore", "leave_out"])
+def test_files_give_what_a_list_gives(paths, outliers):
+    classifier = FedCGSClassifier(aligner=FederatedOTAligner(), outliers=outliers)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        streamed = clone(classifier).server_aggregate(load_messages(paths))
+        held = clone(classifier).server_aggregate(list(load_messages(paths)))
+    assert str(streamed.clients_report_) == str(held.clients_report_)
+    assert np.array_equal(streamed.coef_, held.coef_)
+    assert streamed.client_model("fax") == held.client_model("fax")
+
+
+@pytest.mark.parametrize(("outliers", "passes"), [("ignore", 1), ("leave_out", 2)])
+def test_report_needs_no_pass_and_leaving_out_needs_one(
+    paths, outliers, passes, count_calls
+):
+    with count_calls("read_file") as called, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        FedCGSClassifier(outliers=outliers).server_aggregate(load_messages(paths))
+    assert len(called) == passes * len(paths)
+
+
+def test_what_is_kept_of_a_client_does_not_grow_with_its_message():
+    """A thousand clients of 512 features and 100 classes fit in 40 MB."""
+    means = {label: (5, np.full(512, float(label))) for label in range(100)}
+    facts = ClientFacts.from_moments("A", 500, np.zeros(512), np.ones(512), means)
+    numbers = facts.mean.size + facts.variances.size
+    numbers += sum(sketch.size + 2 for _, sketch, _ in facts.cells.values())
+    assert 1000 * 8 * numbers < 40e6
+
+
+# --------------------------------------------------------------------- the cap
+
+
+def heavy(copies=9):
+    """The same rows, those of one client many times."""
+    rows = np.r_[np.arange(len(X)), np.tile(np.flatnonzero(IDS == "fax"), copies)]
+    return X[rows], Y[rows], IDS[rows]
+
+
+@pytest.mark.parametrize("classifier", CLOSED_FORMS, ids=str)
+def test_a_cap_undoes_copies_of_rows(classifier):
+    """They change neither means nor covariances of the client."""
+    sizes = np.unique(IDS, return_counts=True)[1]
+    rows, labels, ids = heavy()
+    capped = clone(classifier).set_params(max_client_share=sizes.max() / len(IDS))
+    capped.fit(rows, labels, client_ids=ids)
+    plain = clone(classifier).fit(X, Y, client_ids=IDS)
+    same = capped.predict(X, client_ids=IDS) == plain.predict(X, client_ids=IDS)
+    assert same.mean() > 0.98
+    assert capped.clients_report_["fax"].share > 0.7  # as it was sent
+
+
+def test_capped_statistics_are_those_of_fewer_rows():
+    rows, labels, ids = heavy()
+    capped = FedCGSClassifier(max_client_share=0.4).fit(rows, labels, client_ids=ids)
+    sizes = {c: np.sum(IDS == c) for c in CLIENTS}
+    others = sum(size for c, size in sizes.items() if c != "fax")
+    # two thirds of what the others have are two fifths of all
+    factor = 2 / 3 * others / np.sum(ids == "fax")
+    messages = [
+        FedCGSClassifier().client_update(
+            rows[ids == c], labels[ids == c], classes=np.unique(Y), client=c
+        )
+        for c in CLIENTS
+    ]
+    counts = sum(m.counts * (factor if m.client == "fax" else 1) for m in messages)
+    np.testing.assert_allclose(capped.priors_, counts / counts.sum())
+
+
+@each_aligner
+def test_capped_aligner_is_the_same_by_rows_and_by_messages(aligner):
+    rows, labels, ids = heavy()
+    capped = clone(aligner).set_params(max_client_share=0.3)
+    fitted = clone(capped).fit(rows, labels, client_ids=ids)
+    messages = [
+        aligner.client_update(rows[ids == c], labels[ids == c], client=c)
+        for c in CLIENTS
+    ]
+    by_messages = clone(capped).fit_messages(messages)
+    np.testing.assert_allclose(
+        by_messages.transform(X, client_ids=IDS),
+        fitted.transform(X, client_ids=IDS),
+        atol=1e-9,
+    )
+    if isinstance(aligner, FederatedOTAligner):
+        assert fitted.weights_.max() == pytest.approx(0.3)
+
+
+def test_a_cap_that_cannot_be_kept_names_parameter_and_remedy():
+    with pytest.raises(ValueError, match="max_client_share=0.1 .* at least 0.25"):
+        FedCGSClassifier(max_client_share=0.1).fit(X, Y, client_ids=IDS)
+
+
+@pytest.mark.parametrize("share", [0, 1.5, "half"])
+def test_shares_are_numbers_up_to_one(share):
+    with pytest.raises(ValueError, match="max_client_share"):
+        FedCGSClassifier(max_client_share=share).fit(X, Y, client_ids=IDS)
+
+
+# ------------------------------------------------------------------ odds and ends
+
+
+@pytest.mark.parametrize("params", [{"outliers": "ignore"}, {"max_client_share": 0.5}])
+def test_guards_of_an_aligner_inside_a_classifier_are_refused(params):
+    classifier = FedCGSClassifier(aligner=FederatedOTAligner(**params))
+    with pytest.raises(ValueError, match="set it on the classifier instead"):
+        classifier.fit(X, Y, client_ids=IDS)
+
+
+def test_counts_that_nobody_can_have_are_found():
+    messages = messages_of(FedCGSClassifier())
+    messages[0] = replace(messages[0], counts=messages[0].counts * 10**6)
+    with pytest.warns(UserWarning, match="left out: it says that it has 1e.08 rows"):
+        fitted = FedCGSClassifier(outliers="leave_out").server_aggregate(messages)
+    assert list(fitted.clients_report_.left_out) == [CLIENTS[0]]
+
+
+def test_clients_without_names_have_numbers():
+    messages = [
+        replace(m, client=None) for m in messages_of(FedCGSClassifier(), POISONED)
+    ]
+    with pytest.warns(UserWarning, match="client 3 was left out"):
+        fitted = FedCGSClassifier(outliers="leave_out").server_aggregate(messages)
+    assert list(fitted.communication_) == [0, 1, 2]
+
+
+def test_a_single_client_has_a_report():
+    report = FedCGSClassifier().fit(X, Y).clients_report_
+    assert report[None].share == 1
+    assert report.outliers == {}
