@@ -5,17 +5,14 @@ import datetime
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.cluster import KMeans
 
 from skslot import (
     FedCGSClassifier,
-    FedCoresetClassifier,
     FedEnsembleClassifier,
     FederatedOTAligner,
     MixedEffectsAligner,
     MixedEffectsClassifier,
 )
-from skslot.classifiers._coresets import cluster_rows
 from skslot.model_selection import CellHoldoutKFold, StratifiedClientKFold
 from skslot.statistics import FeatureMoments, shrinkage_coefficient
 
@@ -157,20 +154,6 @@ def test_ensembles_do_not_depend_on_the_unit(scale):
     found = classifier.fit(scale * rows, Y, client_ids=IDS).predict(scale * rows)
     assert len(set(expected)) == 2
     np.testing.assert_array_equal(found, expected)
-
-
-def test_core_sets_do_not_depend_on_the_order_of_rows():
-    rows, order = X.to_numpy(), RNG.permutation(60)
-    classifier = FedCoresetClassifier(n_per_class=4, random_state=0)
-    sent = classifier.client_update(rows, Y)
-    again = classifier.client_update(rows[order], Y[order])
-    for message in (sent, again):
-        assert len(message.rows) > 4
-    np.testing.assert_allclose(
-        np.sort(again.rows, axis=0), np.sort(sent.rows, axis=0), rtol=1e-6
-    )
-    labels = KMeans(4, random_state=0).fit(rows).labels_
-    assert len(np.unique(cluster_rows(rows, 4, 1, 0))) == len(np.unique(labels))
 
 
 @pytest.mark.parametrize("splitter", [StratifiedClientKFold, CellHoldoutKFold])

@@ -280,6 +280,10 @@ class CellHoldoutKFold(StratifiedClientKFold):
 
 def _stratified_folds(y, clients, n_splits, rng=None):
     """Deal out the rows of each cell evenly: an array of test rows for each fold."""
+    if n_splits > len(y):
+        raise ValueError(
+            f"n_splits={n_splits} is more than the {len(y)} rows there are."
+        )
     _, labels = np.unique(y, return_inverse=True)
     order = np.arange(len(y)) if rng is None else rng.permutation(len(y))
     order = order[np.lexsort((labels[order], clients[order]))]

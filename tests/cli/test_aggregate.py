@@ -329,7 +329,8 @@ def test_files_are_not_compared_with_each_other(monkeypatch):
             return super().__eq__(other)
 
     paths = [CountedPath(f"{n}.slot") for n in range(200)]
-    headers = {path: {"client": path.stem, "kind": "class means"} for path in paths}
+    facts = {"kind": "class statistics"}
+    headers = {path: {"client": path.stem, **facts} for path in paths}
     files = type("Files", (), {"headers": lambda self: headers})
     monkeypatch.setattr("skslot.exchange.load_messages", lambda paths: files())
     assert len(_look_at(paths)) == 200
