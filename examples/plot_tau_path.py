@@ -50,6 +50,7 @@ display = TauPathDisplay.from_estimator(
 for tau, mean, worst in zip(display.taus, display.mean, display.worst, strict=True):
     print(f"tau = {tau:g}: mean {mean:.3f}, worst site {worst:.3f}")
 plt.show()
+# sphinx_gallery_thumbnail_number = -1
 
 # %%
 # Both ends are poor and the middle is good: 0.4 and 0.6 are eleven points above no

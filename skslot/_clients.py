@@ -2,6 +2,7 @@
 
 import unicodedata
 from collections.abc import Hashable, Iterable
+from copy import copy
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,8 +39,11 @@ class ClientAwareMixin:
 
     Ids are passed as ``client_ids`` or are the column ``client_column`` of X. The
     estimator has a ``client_column`` parameter and, if it can do without ids once it
-    is fitted, overrides ``_groups_without_ids``.
+    is fitted, overrides ``_groups_without_ids``. One whose messages can have a
+    guarantee of differential privacy has a ``privacy`` parameter.
     """
+
+    privacy = None
 
     def _read_rows(self, X, client_ids, *, reset, adding=False, y=None):
         """Features and the rows of each client, checked.
@@ -82,23 +86,104 @@ class ClientAwareMixin:
         return self._check_features(X), ids, position
 
     def _read_client(self, X, client):
-        """Features of one client, without ids, checked."""
+        """Features of one client, checked; a column of ids may be among them."""
+        if client is not None and self._has_client_column(X):
+            X, ids, _ = split_client_column(X, self.client_column)
+            found, _ = number_clients(ids, len(X))
+            others = [each for each in found if each != client]
+            if others:
+                raise ValueError(
+                    f"client_column={self.client_column!r} says that rows are of "
+                    f"client {shorten(others)}, but they are given as those of "
+                    f"{client!r}; pass the rows of one client, under its name."
+                )
         X = self._check_features(X)
         assert_finite_by_client(X, ClientGroups.single(client, len(X)), self)
         return X
+
+    def _read_joining_client(self, X, client):
+        """Features of one client, checked against those of fit; both may have ids."""
+        fitted = self
+        if self.client_column is not None and not self._has_client_column(X):
+            fitted = copy(self)
+            fitted.n_features_in_ = self.n_features_in_ - 1
+            if hasattr(self, "feature_names_in_"):
+                names = np.delete(self.feature_names_in_, self._client_position)
+                fitted.feature_names_in_ = names
+        validate_data(fitted, X, reset=False, skip_check_array=True)
+        return self._read_client(X, client)
+
+    def _has_client_column(self, X):
+        """Whether rows of one client come with the column of ids, which they need not.
+
+        A position says so only to who knows how many columns there were in ``fit``.
+        """
+        if isinstance(self.client_column, str):
+            return self.client_column in getattr(X, "columns", ())
+        if self.client_column is None or not hasattr(self, "n_features_in_"):
+            return False
+        return np.shape(X)[1:] == (self.n_features_in_,)
 
     def _check_labels(self, y, X):
         """One label per row of X, as a vector; ``_labels_missing`` says what lacks."""
         if y is None:
             raise ValueError(self._labels_missing)
+        refuse_lost_labels(y, "y")
         y = column_or_1d(y, warn=True)
         assert_all_finite(y, input_name="y")
         check_consistent_length(X, y)
         return y
 
+    def _check_classes_agreed(self, classes, client):
+        """Refuse to read off labels which there are, if that is not to be told."""
+        if self.privacy is not None and classes is None:
+            raise ValueError(
+                f"client {client!r}: with privacy, pass classes=..., the labels that "
+                "may occur, as all clients have agreed on them; which of them this "
+                "client has is not to be told."
+            )
+
+    def _refuse_without_noise(self, step):
+        """Refuse a step that learns from rows as they are, if noise is asked for."""
+        if self.privacy is not None:
+            raise ValueError(
+                f"{step} learns from rows without noise, so that privacy would not "
+                "hold; fit again with all rows. At the site of the rows, where nothing "
+                "leaves, use an estimator with privacy=None."
+            )
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.non_deterministic = self.privacy is not None
+        return tags
+
     def _check_features(self, X):
         """Features without ids, in float32 or float64; not yet checked for NaN."""
         return check_array(X, estimator=self, **FEATURES)
+
+
+def refuse_lost_labels(labels, name):
+    """Refuse labels that would not come back from predictions as they are."""
+    kind = np.asarray(labels).dtype.kind
+    if kind in "mM":
+        raise ValueError(
+            f"{name} has dates or durations, which are no labels; write them as text "
+            f"first, such as {name}.astype(str)."
+        )
+    is_cut = isinstance(labels, np.ndarray) and kind == "U"
+    if kind not in "OU" or is_cut:
+        return
+    for row, label in enumerate(np.ravel(np.asarray(labels, dtype=object))):
+        if label is None:
+            raise ValueError(
+                f"{name} is missing (None) in row {row}. Every row needs a label; drop "
+                "those without, or give them a label of their own."
+            )
+        if isinstance(label, str) and label.endswith("\0"):
+            raise ValueError(
+                f"label {label!r} in {name} ends in a zero character, which arrays of "
+                "text cut off; write it without."
+            )
 
 
 def check_client_ids(client_ids, n_samples):
@@ -115,6 +200,11 @@ def check_client_ids(client_ids, n_samples):
     if ids.ndim != 1:
         raise ValueError(
             f"client_ids must hold one id per row, got an array of shape {ids.shape}."
+        )
+    if ids.dtype.kind == "V":
+        raise ValueError(
+            f"client_ids is a structured array, of dtype {ids.dtype}; pass one of its "
+            "fields, or a list of tuples as in client_ids.tolist()."
         )
     if len(ids) != n_samples:
         raise ValueError(
@@ -238,8 +328,14 @@ def _column_position(client_column, names, n_columns):
     return client_column % n_columns
 
 
-def check_client_name(client):
-    """Refuse labels or rows where the name of a client is due."""
+def check_client_name(client, needed=False):
+    """Refuse labels or rows where the name of a client is due, and a missing one."""
+    if client is None and not needed:
+        return
+    if is_single_id(client) and _is_nan(client):
+        raise ValueError(
+            f"client is missing: {client!r} names nobody. Give the client a name."
+        )
     if not is_single_id(client) and not isinstance(client, tuple):
         raise ValueError(
             f"client must be the name of one client, got a {type(client).__name__}; "

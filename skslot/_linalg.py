@@ -128,21 +128,22 @@ def packed_diagonal(order):
     return np.r_[0, np.cumsum(np.arange(order, 1, -1))]
 
 
-def is_semidefinite(packed, tolerance):
+def is_semidefinite(packed, tolerance, less=None):
     """Whether no eigenvalue is below minus the tolerance, but for rounding.
 
-    Narrow numbers are factorised in single precision, which is faster and takes half
-    the memory; the tolerance for float32 is near its rounding, so that a failure is
-    looked at again.
+    Of the matrix itself or, with a matrix ``less`` of as many columns, of what it is
+    without ``less.T @ less``. Narrow numbers are factorised in single precision, which
+    is faster and takes half the memory; the tolerance for float32 is near its rounding,
+    so that a failure is looked at again.
     """
     precisions = {"float16": [np.float32], "float32": [np.float32, np.float64]}
     return any(
-        _has_cholesky_factor(packed, tolerance, precision)
+        _has_cholesky_factor(packed, tolerance, precision, less)
         for precision in precisions.get(packed.dtype.name, [np.float64])
     )
 
 
-def _has_cholesky_factor(packed, shift, dtype):
+def _has_cholesky_factor(packed, shift, dtype, less=None):
     """Whether Cholesky's method succeeds once the diagonal is shifted.
 
     In LAPACK's rectangular full packed format, which has the size of the triangle and
@@ -159,6 +160,8 @@ def _has_cholesky_factor(packed, shift, dtype):
         else:
             column = rectangle[index - half + 1 - is_even :, index - half]
         column[:] = packed[start:stop]
+        if less is not None:
+            column -= less[:, index] @ less[:, index:]
         column[0] += shift
     factorise = spftrf if dtype is np.float32 else dpftrf
     _, info = factorise(order, rectangle.ravel(), uplo="L", overwrite_a=1)

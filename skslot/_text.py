@@ -3,12 +3,24 @@
 import numpy as np
 
 
+def printable(value):
+    """Text of a name or label that others chose, as part of one line on a terminal.
+
+    Line breaks would forge lines, and control characters do what they like to the
+    terminal: all that cannot be seen is written as Python writes it.
+    """
+    return "".join(
+        char if char.isprintable() else repr(char)[1:-1] for char in str(value)
+    )
+
+
 def text_table(rows, align="lr"):
     """Lay out rows of text cells in columns, two spaces apart.
 
     ``align`` has "l" or "r" for each column; its last letter is for all columns that
     follow. A row may be shorter than the longest; an empty one is an empty line.
     """
+    rows = [[printable(cell) for cell in row] for row in rows]
     n_columns = max(map(len, rows))
     align += align[-1] * (n_columns - len(align))
     widths = [
@@ -38,7 +50,7 @@ def count_table(counts, row_names, column_names):
 def list_groups(groups, most=5):
     """List groups of rows with their sizes."""
     shown = [
-        f"{group} with {size:.3g} row{'s' * (size != 1)}"
+        f"{printable(group)} with {size:.3g} row{'s' * (size != 1)}"
         for group, size in groups.items()
     ]
     more = [f"{len(shown) - most} more"] if len(shown) > most else []

@@ -49,10 +49,11 @@ def test_example_runs(path, tmp_path):
 
 @pytest.mark.parametrize("path", GALLERY, ids=lambda path: path.stem)
 def test_example_is_written_for_the_gallery(path):
-    """A title, cells, and at the end a sentence on what the figure shows."""
+    """A title, cells, a figure, and at the end a sentence on what it shows."""
     text = path.read_text(encoding="utf-8")
     title = text.splitlines()[1:4]
     assert set(title[0]) == set(title[2]) == {"="}
     assert len(title[0]) == len(title[2]) >= len(title[1])
+    assert "plt.show()" in text
     last_cell = text.rpartition("\n# %%\n")[2].rstrip()
     assert last_cell.splitlines()[-1].startswith("# ")

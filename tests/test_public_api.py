@@ -16,7 +16,7 @@ MODULES = ["skslot"] + [
     for info in pkgutil.iter_modules(skslot.__path__)
     if info.ispkg and not info.name.startswith("_")
 ]
-HEAVY = ["torch", "open_clip", "flwr", "matplotlib", "pandas", "polars", "skorch"]
+HEAVY = "torch open_clip flwr matplotlib pandas polars skorch opendp".split()
 
 
 @pytest.mark.parametrize("module", MODULES)

@@ -5,14 +5,13 @@ from numbers import Integral
 import numpy as np
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, clone
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, check_memory, validate_data
+from sklearn.utils.validation import check_is_fitted, check_memory
 
 from .._clients import (
     REMEDY,
     ClientAwareMixin,
     ClientGroups,
     assert_finite_by_client,
-    check_client_ids,
     check_client_name,
     clients_array,
     insert_client_column,
@@ -22,6 +21,7 @@ from .._clients import (
 )
 from .._sklearn_compat import HasMethods, StrOptions, _fit_context
 from ..exchange import Message, receive
+from ..privacy import PrivacyBudget
 from ..statistics import FeatureMoments, class_means, merge_class_means
 from ._maps import move_rows
 
@@ -58,6 +58,7 @@ class ClientAligner(
 
     _parameter_constraints: dict = {
         "unknown_client": [StrOptions({"error", "identity", "adapt"})],
+        "privacy": [PrivacyBudget, None],
         "client_column": [str, Integral, None],
         "keep_client_column": ["boolean"],
         "memory": [None, str, HasMethods("cache")],
@@ -87,6 +88,9 @@ class ClientAligner(
         """
         self._refuse_one_id_for_all(client_ids)
         X, groups = self._read_rows(X, client_ids, y=y, reset=True)
+        if self.privacy is not None:
+            messages = self._release(X, y, groups)
+            return self._fit_received(receive(messages, Message), keep_maps=True)
         fitted = clone(self)
         means = fitted._means_by_class(X, y, groups)
         moments, alignment = fitted._align_rows(X, groups, means)
@@ -114,6 +118,7 @@ class ClientAligner(
         self : object
             The aligner with the rows added.
         """
+        self._refuse_without_noise("partial_fit")
         first = not self.__sklearn_is_fitted__()
         if not first and self._received is not None:
             raise ValueError(
@@ -184,7 +189,7 @@ class ClientAligner(
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Features of the new client, without the client column.
+            Features of the new client, with or without the client column.
         client : object
             Its id.
         y : array-like of shape (n_samples,), default=None
@@ -197,8 +202,8 @@ class ClientAligner(
             The aligner, which now knows the client.
         """
         check_is_fitted(self)
-        check_client_name(client)
-        check_client_ids([client], n_samples=1)
+        self._refuse_without_noise("add_client")
+        check_client_name(client, needed=True)
         alignment = self._aligned()
         if None in alignment.clients:
             raise ValueError(
@@ -209,10 +214,7 @@ class ClientAligner(
             raise ValueError(
                 f"client {client!r} is known already; use partial_fit to add rows."
             )
-        if self.client_column is None:
-            validate_data(self, X, reset=False, skip_check_array=True)
-        X = self._read_client(X, client)
-        self._check_width(X)
+        X = self._read_joining_client(X, client)
         moments = FeatureMoments.from_rows(X)
         means, found = self._describe_newcomer(X, y, client)
         self._alignment = self._fitted._with_client(alignment, client, moments, means)
@@ -342,6 +344,20 @@ class ClientAligner(
         self.n_features_in_ = senders[0].n_features + has_column
         return self
 
+    def _release(self, X, y, groups):
+        """Message of each client, with noise; the labels in y are public."""
+        labels = self._check_labels(y, X) if self._needs_labels else None
+        classes = None if labels is None else np.unique(labels)
+        return [
+            self.client_update(
+                X[rows],
+                None if labels is None else labels[rows],
+                classes=classes,
+                client=client,
+            )
+            for client, rows in zip(groups.clients, groups.rows, strict=True)
+        ]
+
     def _aligned(self):
         """The alignment, computed now if rows were added since."""
         check_is_fitted(self)
@@ -437,8 +453,13 @@ class ClientAligner(
             raise ValueError("no client is known yet; call add_client(X, client).")
         return ClientGroups.single(clients[0], n_samples)
 
-    def _cached(self, function, ignore=None):
-        return check_memory(self.memory).cache(function, ignore=ignore)
+    def _cached(self, function):
+        """The function, whose results ``memory`` keeps; keywords do not change them."""
+        memory = check_memory(self.memory)
+        run = memory.cache(run_unwritten, ignore=["options"])
+        return lambda *arguments, **options: run(
+            function, Unwritten(arguments), options
+        )
 
     def __sklearn_is_fitted__(self):
         return hasattr(self, "_fitted")
@@ -447,6 +468,25 @@ class ClientAligner(
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
+
+
+class Unwritten:
+    """Arguments of a cached call: joblib hashes them, and writes nothing of them down.
+
+    It writes the ``repr`` of all arguments beside a result, for arrays a part of the
+    rows, which nobody expects to find on a disk.
+    """
+
+    def __init__(self, arguments):
+        self.arguments = arguments
+
+    def __repr__(self):
+        return "not written"
+
+
+def run_unwritten(function, unwritten, options):
+    """What is cached in place of the function."""
+    return function(*unwritten.arguments, **options)
 
 
 def check_named(senders):

@@ -55,6 +55,11 @@ class MixedEffectsAligner(ClientAligner):
         leave them unchanged, or estimate its offset from these very rows, as
         :meth:`add_client` does without labels. Prefer that when the client is there to
         stay.
+    privacy : PrivacyBudget, default=None
+        Guarantee of differential privacy for the rows of each client: its message is
+        then made of noisy sums alone, ``client_update`` needs ``classes``, and in
+        ``fit`` the labels in ``y`` are taken as public. See
+        :class:`~skslot.privacy.PrivacyBudget`.
     client_column : str or int, default=None
         Name or position of the column of X that holds the client ids. None means that
         ids are passed as ``client_ids``.
@@ -135,6 +140,7 @@ class MixedEffectsAligner(ClientAligner):
         tau=0,
         *,
         unknown_client="error",
+        privacy=None,
         client_column=None,
         keep_client_column=False,
         memory=None,
@@ -142,6 +148,7 @@ class MixedEffectsAligner(ClientAligner):
     ):
         self.tau = tau
         self.unknown_client = unknown_client
+        self.privacy = privacy
         self.client_column = client_column
         self.keep_client_column = keep_client_column
         self.memory = memory
@@ -161,7 +168,8 @@ class MixedEffectsAligner(ClientAligner):
         y : array-like of shape (n_samples,)
             Their labels.
         classes : array-like of shape (n_classes,), default=None
-            Ignored; the message names the classes that the client holds.
+            Labels that may occur; needed with ``privacy``. Ignored without: the message
+            names the classes that the client holds.
         client : object, default=None
             Its name.
 
@@ -174,6 +182,9 @@ class MixedEffectsAligner(ClientAligner):
         check_client_name(client)
         X = self._read_client(X, client)
         y = self._check_labels(y, X)
+        if self.privacy is not None:
+            self._check_classes_agreed(classes, client)
+            return ClassStatistics.release(self.privacy, X, y, classes, client)
         return _statistics(client, FeatureMoments.from_rows(X), class_means(X, y))
 
     def server_aggregate(self, messages):
@@ -331,6 +342,8 @@ class MixedEffectsAligner(ClientAligner):
     def _part_for_alignment(self, moments):
         """Shrinkage that messages of classifiers carry for alignment: none."""
         return np.empty(0)
+
+    _noisy_shrinkage = None
 
     def _keep(self, *fitted):
         super()._keep(*fitted)

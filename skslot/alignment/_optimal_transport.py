@@ -48,6 +48,7 @@ class ClientGaussian(NamedTuple):
     is_singular: bool
     encoder: str | None
     sample: np.ndarray | None
+    privacy: dict | None = None
 
     @property
     def facts(self):
@@ -73,6 +74,7 @@ class ClientGaussian(NamedTuple):
             self.shrinkage,
             self.client,
             self.encoder,
+            self.privacy,
         )
 
 
@@ -103,8 +105,8 @@ def describe_message(message, shrinkage=None):
     if shrinkage is None:
         shrinkage = floored_coefficient(sample, sent.shrinkage)
     facts = sent.client, sent.n_samples, sent.mean, sample.diagonal().copy()
-    is_singular = _is_floor(sent.shrinkage)
-    return ClientGaussian(*facts, shrinkage, is_singular, sent.encoder, sample)
+    facts += shrinkage, _is_floor(sent.shrinkage), sent.encoder, sample, sent.privacy
+    return ClientGaussian(*facts)
 
 
 class Survey(NamedTuple):
@@ -250,7 +252,7 @@ class Alignment:
         )
 
 
-def solve_rows(X, groups, n_jobs, *settings):
+def solve_rows(X, groups, *settings, n_jobs):
     """Moments of each client and the alignment; the part of ``fit`` worth caching."""
     run = Parallel(n_jobs=n_jobs, prefer="threads")
     found = run(delayed(FeatureMoments.from_rows)(X[rows]) for rows in groups.rows)
@@ -274,7 +276,7 @@ def solve_moments(moments, joined, n_jobs, shrinkage, weights, *settings):
     )
 
 
-def solve_messages(messages, n_jobs, keep_maps, with_classes, weights, *settings):
+def solve_messages(messages, keep_maps, with_classes, weights, *settings, n_jobs):
     """Alignment from the messages of all clients.
 
     They are read once, once per pass of the solver, and once more to keep maps.

@@ -7,7 +7,7 @@ import numpy as np
 
 from .._clients import check_client_name
 from .._sklearn_compat import Interval, StrOptions
-from ..exchange import ClassStatistics, Message, receive
+from ..exchange import ClassStatistics, ClientStatistics, Message, receive
 from ..geometry import BarycenterResult
 from ..statistics import FeatureMoments, class_means
 from ._auto_tau import tau_of_cells
@@ -45,7 +45,8 @@ class FederatedOTAligner(ClientAligner):
         in ``fit``.
     shrinkage : {"ledoit_wolf", "oas"} or float in [0, 1], default="ledoit_wolf"
         Weight of the identity in each client's covariance; scikit-learn's convention.
-        The paper's lambda is one minus this.
+        The paper's lambda is one minus this. With ``privacy``, "ledoit_wolf" is "oas":
+        fourth powers of rows are not released.
     weights : {"samples", "uniform"}, default="samples"
         Whether clients count by their number of rows or all the same.
     unknown_client : {"error", "identity", "adapt"}, default="error"
@@ -54,6 +55,11 @@ class FederatedOTAligner(ClientAligner):
         call. "adapt" is transductive: a row's result depends on the other rows that
         come with it, so send all rows of the client at once. Prefer
         :meth:`add_client` when the client is there to stay.
+    privacy : PrivacyBudget, default=None
+        Guarantee of differential privacy for the rows of each client: its message is
+        then made of noisy sums alone, ``client_update`` needs ``classes``, and in
+        ``fit`` the labels in ``y`` are taken as public. See
+        :class:`~skslot.privacy.PrivacyBudget`.
     client_column : str or int, default=None
         Name or position of the column of X that holds the client ids. None means that
         ids are passed as ``client_ids``.
@@ -158,6 +164,7 @@ class FederatedOTAligner(ClientAligner):
         shrinkage="ledoit_wolf",
         weights="samples",
         unknown_client="error",
+        privacy=None,
         client_column=None,
         keep_client_column=False,
         solver="anderson",
@@ -170,6 +177,7 @@ class FederatedOTAligner(ClientAligner):
         self.shrinkage = shrinkage
         self.weights = weights
         self.unknown_client = unknown_client
+        self.privacy = privacy
         self.client_column = client_column
         self.keep_client_column = keep_client_column
         self.solver = solver
@@ -193,7 +201,8 @@ class FederatedOTAligner(ClientAligner):
             Labels of the rows. With ``tau="auto"`` the server needs to know the counts
             and means of the classes.
         classes : array-like of shape (n_classes,), default=None
-            Ignored; the message names the classes that the client holds.
+            Labels that may occur; needed with ``privacy`` if labels are. Ignored
+            without: the message names the classes that the client holds.
         client : object, default=None
             Its name, for error messages.
 
@@ -205,6 +214,8 @@ class FederatedOTAligner(ClientAligner):
         """
         self._validate_params()
         check_client_name(client)
+        if self.privacy is not None:
+            return self._private_message(X, y, classes, client)
         moments = X
         if not isinstance(X, FeatureMoments):
             X = self._read_client(X, client)
@@ -367,9 +378,9 @@ class FederatedOTAligner(ClientAligner):
         return self.tau == "auto"
 
     def _align_rows(self, X, groups, class_means):
-        solve = self._cached(solve_rows, ignore=["n_jobs"])
+        solve = self._cached(solve_rows)
         settings = self.shrinkage, *self._solver()
-        moments, alignment = solve(X, groups, self.n_jobs, *settings)
+        moments, alignment = solve(X, groups, *settings, n_jobs=self.n_jobs)
         return moments, self._with_strength(alignment, class_means, alignment.clients)
 
     def _align_moments(self, moments, class_means, joined):
@@ -381,9 +392,9 @@ class FederatedOTAligner(ClientAligner):
     def _align_messages(self, messages, keep_maps):
         if self.memory is not None:
             messages = list(messages)
-        solve = self._cached(solve_messages, ignore=["n_jobs"])
+        solve = self._cached(solve_messages)
         kept = keep_maps, self._needs_labels
-        alignment = solve(messages, self.n_jobs, *kept, *self._solver())
+        alignment = solve(messages, *kept, *self._solver(), n_jobs=self.n_jobs)
         class_means = alignment.class_means
         return self._with_strength(alignment, class_means, alignment.clients)
 
@@ -408,6 +419,30 @@ class FederatedOTAligner(ClientAligner):
     def _part_for_alignment(self, moments):
         """Shrinkage that messages of classifiers carry for alignment."""
         return np.array([describe_rows(moments, self.shrinkage).shrinkage])
+
+    @property
+    def _noisy_shrinkage(self):
+        """The same for noisy statistics, which have no fourth powers of rows."""
+        return "oas" if self.shrinkage == "ledoit_wolf" else self.shrinkage
+
+    def _private_message(self, X, y, classes, client):
+        """The message of a client, made of noisy sums."""
+        if isinstance(X, FeatureMoments):
+            raise ValueError(
+                "privacy needs the rows, to clip them; FeatureMoments are those of "
+                "rows as they are."
+            )
+        X = self._read_client(X, client)
+        if y is not None:
+            y = self._check_labels(y, X)
+        if y is None or not self._needs_labels:
+            return ClientStatistics.release(
+                self.privacy, X, client, self._noisy_shrinkage
+            )
+        self._check_classes_agreed(classes, client)
+        return ClassStatistics.release(
+            self.privacy, X, y, classes, client, self._noisy_shrinkage
+        )
 
     def _with_client(self, alignment, client, moments, class_means):
         gaussian = describe_rows(moments, self.shrinkage, client)

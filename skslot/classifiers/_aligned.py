@@ -2,9 +2,9 @@
 
 import numpy as np
 from sklearn.base import clone
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
-from .._clients import shorten
+from .._clients import check_client_name, shorten
 from .._linalg import pack_triangle
 from .._sklearn_compat import HasMethods
 from .._warnings import warn_user
@@ -102,7 +102,7 @@ class AlignedClassifierMixin(ClientModelsMixin):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Unlabelled features of the new client.
+            Unlabelled features of the new client, with or without the client column.
         client : object
             Its id.
 
@@ -112,14 +112,14 @@ class AlignedClassifierMixin(ClientModelsMixin):
             The classifier, which now knows the client.
         """
         check_is_fitted(self)
+        self._refuse_without_noise("add_client")
         if not self._is_aligned:
             raise ValueError(
                 "without aligner all clients get the same classifier: there is nothing "
                 "to add."
             )
-        if self.client_column is None:
-            validate_data(self, X, reset=False, skip_check_array=True)
-        self.aligner_.add_client(self._read_client(X, client), client)
+        check_client_name(client, needed=True)
+        self.aligner_.add_client(self._read_joining_client(X, client), client)
         return self
 
     def shared_model(self):
@@ -164,6 +164,20 @@ class AlignedClassifierMixin(ClientModelsMixin):
         if self.aligner is None:
             return triangle, np.empty(0)
         return triangle, self.aligner._part_for_alignment(moments)
+
+    @property
+    def _noisy_shrinkage(self):
+        """How the shrinkage for alignment is taken from noisy statistics, if at all."""
+        return None if self.aligner is None else self.aligner._noisy_shrinkage
+
+    def _validate_params(self):
+        super()._validate_params()
+        if getattr(self.aligner, "privacy", None) is not None:
+            raise ValueError(
+                "privacy is set on the aligner inside the classifier, which sends "
+                "nothing itself; set it on the classifier, whose one message serves "
+                "both. Classifiers without this parameter have no guarantee to give."
+            )
 
     def _allowed_messages(self):
         without_labels = () if self.aligner is None else (ClientStatistics,)

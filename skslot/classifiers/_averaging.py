@@ -5,9 +5,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from .._clients import number_unnamed
-from ..exchange import FeatureScale, FeatureSummary, HeadWeights
+from ..exchange import FeatureScale, FeatureSummary, HeadWeights, MessageError
 from ._one_shot import Communication
 
+# Whole numbers up to this are exact in float64; no message may claim more rows.
+MAX_ROWS = 2**53
 # A spread below this multiple of the offset is rounding: such features are constant.
 ROUNDING = 64 * np.finfo(np.float64).eps
 
@@ -35,12 +37,19 @@ def pool_summaries(summaries):
 def average_heads(messages, averaging):
     """Average of the heads of one round."""
     sizes = [message.n_samples for message in messages]
-    shares = np.array(sizes if averaging == "samples" else [1] * len(sizes))
+    shares = np.array(sizes if averaging == "samples" else [1] * len(sizes), float)
     first = messages[0]
     weights = {
         name: _average([message.weights[name] for message in messages], shares)
         for name in first.weights
     }
+    if sum(sizes) > MAX_ROWS:
+        most = max(messages, key=lambda message: message.n_samples)
+        raise MessageError(
+            f"it claims {most.n_samples} rows, and those of all clients add up to more "
+            f"than {MAX_ROWS}; leave it out.",
+            most.client,
+        )
     counts = np.sum([message.counts for message in messages], axis=0, dtype=np.int64)
     if counts.max() <= np.iinfo(np.int32).max:  # half the bytes, as in other messages
         counts = counts.astype(np.int32)
@@ -119,5 +128,5 @@ def _average(arrays, shares):
         for share, array in zip(shares, arrays, strict=True)
     )
     mean = total / shares.sum()
-    dtype = np.result_type(*arrays)
-    return mean if dtype.kind == "f" else np.rint(mean).astype(dtype)
+    is_whole = all(np.asarray(array).dtype.kind in "iub" for array in arrays)
+    return np.rint(mean).astype(np.result_type(*arrays)) if is_whole else mean

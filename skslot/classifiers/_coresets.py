@@ -17,7 +17,10 @@ def cluster_rows(X, n_clusters, min_samples, seed):
         n_clusters = min(n_clusters, len(np.unique(X, axis=0)))
     if n_clusters <= 1:
         return np.zeros(len(X), dtype=int)
-    labels = KMeans(n_clusters, random_state=seed).fit(X).labels_
+    # k-means depends on the order of rows: sort them along a generic direction
+    order = np.einsum("ij,j->i", X, np.sin(np.arange(1.0, X.shape[1] + 1))).argsort()
+    labels = np.empty(len(X), dtype=int)
+    labels[order] = KMeans(n_clusters, random_state=seed).fit(X[order]).labels_
     while True:
         _, labels, sizes = np.unique(labels, return_inverse=True, return_counts=True)
         smallest = sizes.argmin()

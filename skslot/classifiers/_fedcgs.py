@@ -37,6 +37,11 @@ default="empirical"
         Aligns the clients without a second exchange: the one message of each client
         serves both, and predictions equal those of a Pipeline of this aligner and this
         classifier. ``predict`` then needs ``client_ids``.
+    privacy : PrivacyBudget, default=None
+        Guarantee of differential privacy for the rows of each client: its message is
+        then made of noisy sums alone, ``client_update`` needs ``classes``, and in
+        ``fit`` the labels in ``y`` are taken as public. See
+        :class:`~skslot.privacy.PrivacyBudget`.
     client_column : str or int, default=None
         Name or position of the column of X that holds the client ids. None means that
         ids are passed as ``client_ids``.
@@ -112,6 +117,7 @@ default="empirical"
         ridge="auto",
         priors="empirical",
         aligner=None,
+        privacy=None,
         client_column=None,
         wire_dtype="float64",
         n_jobs=None,
@@ -121,6 +127,7 @@ default="empirical"
         self.ridge = ridge
         self.priors = priors
         self.aligner = aligner
+        self.privacy = privacy
         self.client_column = client_column
         self.wire_dtype = wire_dtype
         self.n_jobs = n_jobs

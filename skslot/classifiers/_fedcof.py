@@ -41,6 +41,11 @@ class FedCOFClassifier(ClassStatisticsClassifier):
         clients then send :class:`~skslot.exchange.ClassStatistics`, m (m + 1) / 2
         numbers more. Predictions equal those of a Pipeline of this aligner and this
         classifier, and ``predict`` needs ``client_ids``.
+    privacy : PrivacyBudget, default=None
+        Guarantee of differential privacy for the rows of each client: its message is
+        then made of noisy sums alone, ``client_update`` needs ``classes``, and in
+        ``fit`` the labels in ``y`` are taken as public. See
+        :class:`~skslot.privacy.PrivacyBudget`.
     client_column : str or int, default=None
         Name or position of the column of X that holds the client ids. None means that
         ids are passed as ``client_ids``.
@@ -122,6 +127,7 @@ class FedCOFClassifier(ClassStatisticsClassifier):
         gamma="auto",
         *,
         aligner=None,
+        privacy=None,
         client_column=None,
         wire_dtype="float32",
         n_jobs=None,
@@ -129,6 +135,7 @@ class FedCOFClassifier(ClassStatisticsClassifier):
     ):
         self.gamma = gamma
         self.aligner = aligner
+        self.privacy = privacy
         self.client_column = client_column
         self.wire_dtype = wire_dtype
         self.n_jobs = n_jobs
@@ -141,6 +148,8 @@ class FedCOFClassifier(ClassStatisticsClassifier):
     def _summarize(self, X, y, classes, client, seed):
         if self.aligner is not None:
             return super()._summarize(X, y, classes, client, seed)
+        if self.privacy is not None:
+            return ClassMeans.release(self.privacy, X, y, classes, client)
         self._warn_if_wire_is_coarse(X, client)
         held = np.unique(y)
         return ClassMeans(held.tolist(), *counts_and_means(X, y, held), client)

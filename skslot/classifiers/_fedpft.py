@@ -102,7 +102,9 @@ class FedPFTClassifier(ServerEstimatorMixin, AlignedClassifierMixin, OneShotClas
     Notes
     -----
     Numbers of rows are what the clients say. If drawing as many would take more than
-    8 GB, the server refuses, and names the client with the most.
+    8 GB, the server refuses, and names the client with the most. A message of one
+    client that claims as many is refused when it is read, as a damaged one is, so that
+    the others can go on without it.
 
     A Pipeline of an aligner and this classifier describes rows after the map,
     ``aligner`` describes them before. With one component and ``covariance_type="full"``

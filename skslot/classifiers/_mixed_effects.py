@@ -4,7 +4,7 @@ from dataclasses import replace
 from numbers import Real
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from .._clients import check_client_name, shorten
 from .._linalg import pack_triangle
@@ -15,8 +15,10 @@ from ..exchange import (
     ClassStatistics,
     ClientStatistics,
     LinearModel,
+    MessageError,
     MixedEffectsModel,
 )
+from ..privacy import PrivacyBudget
 from ..statistics import FeatureMoments
 from ._aligned import FoldedHeadsMixin
 from ._gaussian import check_priors, counts_and_means, factorise, head_of_means
@@ -54,6 +56,11 @@ default="pooled"
         What predictions do with rows of a client that was not fitted: refuse them, take
         them as they are, or estimate the client's offset from these very rows. Prefer
         :meth:`add_client` when the client is there to stay.
+    privacy : PrivacyBudget, default=None
+        Guarantee of differential privacy for the rows of each client: its message is
+        then made of noisy sums alone, ``client_update`` needs ``classes``, and in
+        ``fit`` the labels in ``y`` are taken as public. See
+        :class:`~skslot.privacy.PrivacyBudget`.
     client_column : str or int, default=None
         Name or position of the column of X that holds the client ids. None means that
         ids are passed as ``client_ids``.
@@ -138,6 +145,7 @@ default="pooled"
             Interval(Real, 0, 1, closed="both"),
         ],
         "unknown_client": [StrOptions({"error", "identity", "adapt"})],
+        "privacy": [PrivacyBudget, None],
         "memory": [None, str, HasMethods("cache")],
     }
 
@@ -148,6 +156,7 @@ default="pooled"
         priors="pooled",
         shrinkage="clients",
         unknown_client="error",
+        privacy=None,
         client_column=None,
         wire_dtype="float64",
         memory=None,
@@ -158,6 +167,7 @@ default="pooled"
         self.priors = priors
         self.shrinkage = shrinkage
         self.unknown_client = unknown_client
+        self.privacy = privacy
         self.client_column = client_column
         self.wire_dtype = wire_dtype
         self.memory = memory
@@ -176,7 +186,7 @@ default="pooled"
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Features of the new client, without the client column.
+            Features of the new client, with or without the client column.
         client : object
             Its id.
         y : array-like of shape (n_samples,), default=None
@@ -188,13 +198,14 @@ default="pooled"
             What was found out about the client.
         """
         check_is_fitted(self)
-        check_client_name(client)
+        self._refuse_without_noise("add_client")
+        check_client_name(client, needed=True)
         if client in self.aligner_._clients():
             raise ValueError(
                 f"client {client!r} is known already; adapt_client learns from more of "
                 "its rows, and reset_client forgets one that joined later."
             )
-        X = self._read_rows_of_site(X, client)
+        X = self._read_joining_client(X, client)
         self.aligner_.add_client(X, client, y)
         self._forget(client)
         fit = self.aligner_._joined[client]
@@ -214,7 +225,7 @@ default="pooled"
         ----------
         X : array-like of shape (n_samples, n_features)
             Features of the client without labels: an ordinary sample of what it sees,
-            about 100 rows or more, of all classes.
+            about 100 rows or more, of all classes. With or without the client column.
         client : object
             Its id.
 
@@ -224,8 +235,9 @@ default="pooled"
             What was found out about the client.
         """
         check_is_fitted(self)
+        self._refuse_without_noise("adapt_client")
         self._check_known(client)
-        X = self._read_rows_of_site(X, client)
+        X = self._read_joining_client(X, client)
         rows = self._linear_map(client)._move(X.astype(np.float64, copy=False))
         fit = fit_unlabelled(
             self.aligner_._aligned().model,
@@ -290,7 +302,13 @@ default="pooled"
         classifier = cls(tau="auto" if model.by_rows else model.strength)
         classifier.aligner_ = aligner
         classifier._by_client = model.by_client
-        classifier._adopt(model.covariance, None, model.priors)
+        try:
+            classifier._adopt(model.covariance, None, model.priors)
+        except ValueError as error:
+            raise MessageError(
+                "the covariance within classes cannot be inverted; ask the server for "
+                "the model again."
+            ) from error
         classifier._encoder = model.encoder
         classifier.n_features_in_ = model.n_features
         classifier._heads = {}
@@ -363,6 +381,8 @@ default="pooled"
     # ----------------------------------------------------------------- helpers
 
     def _summarize(self, X, y, classes, client, seed):
+        if self.privacy is not None:
+            return ClassStatistics.release(self.privacy, X, y, classes, client)
         self._warn_if_wire_is_coarse(X, client)
         counts, means = counts_and_means(X, y, classes)
         triangle = pack_triangle(FeatureMoments.from_rows(X).sample_covariance())
@@ -454,21 +474,13 @@ default="pooled"
             if all(holders[label] == 1 for label in alignment.sites[client])
         ]
 
-    def _read_rows_of_site(self, X, client):
-        """Features of one client, without the column of ids, checked."""
-        if self.client_column is None:
-            validate_data(self, X, reset=False, skip_check_array=True)
-        X = self._read_client(X, client)
-        self.aligner_._check_width(X)
-        return X
-
     def _report(self, client, X, fit):
         report = SiteReport.of_guesses(self, client, len(X), fit)
         report.warn()
         return report
 
     def _check_known(self, client):
-        check_client_name(client)
+        check_client_name(client, needed=True)
         clients = self.aligner_._clients()
         if client not in clients:
             raise ValueError(

@@ -7,7 +7,7 @@ from scipy.linalg import svd
 from scipy.linalg.lapack import dsfrk, dtfttp
 from sklearn.mixture import GaussianMixture
 
-from .._linalg import eigh, pack_triangle, packed_diagonal, unpack_triangle
+from .._linalg import eigh, pack_triangle, unpack_triangle
 from ..exchange import ClassMixtures
 
 COVARIANCE_TYPES = ("spherical", "diag", "full", "lowrank")
@@ -15,9 +15,6 @@ COVARIANCE_TYPES = ("spherical", "diag", "full", "lowrank")
 # Rows that are centred at once: enough for BLAS to run at full speed, few enough to
 # stay in the cache. Fresh memory for all rows would cost as much as the arithmetic.
 TILE_ROWS = 128
-
-# Most numbers that are drawn: 8 GB in float64.
-MOST_NUMBERS = 2**30
 
 
 # ------------------------------------------------------------------ at the client
@@ -153,30 +150,18 @@ def _project(array):
 
 def _mean_variance(message):
     """Variance within components, averaged over rows and features."""
-    flat, kind = message.covariances, message.covariance_type
-    if kind == "full":
-        flat = flat[:, packed_diagonal(message.n_features)]
-    elif kind == "lowrank":
-        loadings, deviation = flat[:, :-1], flat[:, -1:]
-        explained = np.sum(loadings**2, axis=1, keepdims=True) / message.n_features
-        flat = explained + deviation**2
-    return float(_component_rows(message) @ flat.mean(axis=1) / message.n_samples)
-
-
-def _component_rows(message):
-    """Rows that each component stands for; the wire rounds their shares."""
-    starts = np.cumsum(message.n_components) - message.n_components
-    rows = message.counts / np.add.reduceat(message.weights, starts)
-    return np.repeat(rows, message.n_components) * message.weights
+    within = message.component_rows @ message.component_variances
+    return float(within / message.n_samples)
 
 
 def check_can_be_drawn(n_rows, n_features, remedy):
     """Refuse more rows than fit in memory."""
-    if n_rows * n_features > MOST_NUMBERS:
+    most = ClassMixtures.MOST_NUMBERS
+    if n_rows * n_features > most:
         raise ValueError(
             f"drawing {n_rows} rows of {n_features} features would take "
             f"{n_rows * n_features / 2**27:.0f} GB, and at most "
-            f"{MOST_NUMBERS / 2**27:.0f} are allowed. {remedy}"
+            f"{most / 2**27:.0f} are allowed. {remedy}"
         )
 
 
@@ -244,7 +229,7 @@ def merge_by_class(messages_and_maps):
     for message, client_map in messages_and_maps:
         affine = (None, None) if client_map is None else client_map.affine
         owners = np.repeat(np.arange(len(message.classes)), message.n_components)
-        for index, count in enumerate(_component_rows(message)):
+        for index, count in enumerate(message.component_rows):
             label = message.classes[owners[index]]
             part = count, *_moved_component(message, index, *affine)
             merged[label] = _merge(merged[label], part) if label in merged else part

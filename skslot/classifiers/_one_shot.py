@@ -23,6 +23,7 @@ from .._clients import (
     ClientGroups,
     check_client_name,
     number_unnamed,
+    refuse_lost_labels,
 )
 from .._sklearn_compat import StrOptions, _fit_context
 from .._warnings import warn_user
@@ -166,7 +167,7 @@ class OneShotClassifier(ClientAwareMixin, ClassifierMixin, BaseEstimator):
         y : array-like of shape (n_samples,)
             Their labels.
         classes : array-like of shape (n_classes,), default=None
-            Labels that may occur; by default those in ``y``.
+            Labels that may occur; by default those in ``y``. Needed with ``privacy``.
         client : object, default=None
             Its name.
 
@@ -390,8 +391,11 @@ class OneShotClassifier(ClientAwareMixin, ClassifierMixin, BaseEstimator):
     def _client_rows(self, X, y, classes, client):
         """Checked arrays of one client; labels outside of ``classes`` are refused."""
         check_client_name(client)
+        self._check_classes_agreed(classes, client)
         X = self._read_client(X, client)
         y = self._check_labels(y, X)
+        if classes is not None:
+            refuse_lost_labels(classes, "classes")
         classes = np.unique(y) if classes is None else column_or_1d(classes)
         if len(np.unique(classes)) < len(classes):
             raise ValueError("classes must name each label once; pass np.unique(y).")

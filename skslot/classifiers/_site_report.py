@@ -6,6 +6,7 @@ import numpy as np
 from scipy.linalg import solve_triangular
 
 from .._clients import shorten
+from .._text import printable
 from .._warnings import warn_user
 
 # Set by looking at reports on PACS and the embedded digits.
@@ -61,7 +62,8 @@ class SiteReport:
             warn_user(note)
 
     def __repr__(self):
-        mix = ", ".join(f"{c}: {share:.0%}" for c, share in self.label_mix.items())
+        shares = self.label_mix.items()
+        mix = ", ".join(f"{printable(c)}: {share:.0%}" for c, share in shares)
         lines = [
             f"client {self.client!r}: {self.n_samples} rows, offset moved by "
             f"{self.moved:.2f} standard deviations within a class",

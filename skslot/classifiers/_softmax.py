@@ -96,7 +96,11 @@ def fit_softmax(X, shares, weights, l2):
 def mean_and_scale(X, weights):
     """Mean and standard deviation of each feature; infinity where it does not vary."""
     centre = np.average(X, axis=0, weights=weights).astype(np.float64)
-    scale = np.sqrt(np.average(np.square(X - centre), axis=0, weights=weights))
+    apart = X - centre
+    # squares of numbers near the ends of float64 would not be in it
+    unit = np.ldexp(1.0, np.frexp(np.abs(apart).max(axis=0))[1])
+    squares = np.average(np.square(apart / unit), axis=0, weights=weights)
+    scale = unit * np.sqrt(squares)
     rounding = 16 * np.finfo(X.dtype).eps * np.abs(X).max()
     return centre, np.where(scale > rounding, scale, np.inf)
 

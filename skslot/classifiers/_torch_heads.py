@@ -170,7 +170,13 @@ def load_weights(net, weights):
     if missing:
         raise ValueError(f"the weights do not fit the head: see {missing}.")
     for name, tensor in state.items():
-        values = torch.as_tensor(np.array(weights[name]).reshape(tensor.shape))
+        values = torch.as_tensor(np.array(weights[name]))
+        is_same_kind = values.is_floating_point() == tensor.is_floating_point()
+        if values.shape != tensor.shape or not is_same_kind:
+            raise ValueError(
+                f"the weights do not fit the head: {name} is {_layout(values)}, that "
+                f"of the head {_layout(tensor)}."
+            )
         state[name] = values.to(tensor)
     net.module_.load_state_dict(state)
 
@@ -221,6 +227,11 @@ def _mean_loss(net, X, codes):
     """Cross-entropy over all classes, whatever local training minimises."""
     log_probabilities = log_softmax(class_scores(net, X), axis=1)
     return -log_probabilities[np.arange(len(codes)), codes].mean()
+
+
+def _layout(tensor):
+    kind = "numbers" if tensor.is_floating_point() else "integers"
+    return f"{kind} of shape {tuple(tensor.shape)}"
 
 
 def _to_numpy(tensor):

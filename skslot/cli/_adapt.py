@@ -3,8 +3,9 @@
 from dataclasses import replace
 from pathlib import Path
 
+from .._text import printable
 from ._arguments import add_command, read_table
-from ._outputs import announce, refuse_output
+from ._outputs import announce, refuse_output, writing
 from ._site_maps import (
     FEWEST_ROWS,
     check_same_encoder,
@@ -13,6 +14,17 @@ from ._site_maps import (
     sent_statistics,
 )
 from ._terminal import plain_warnings
+
+# Models that cannot be adapted, and what to do instead.
+OTHER_MODELS = {
+    "AlignedModel": "is not a model of mixed effects, the only ones that learn from "
+    "rows without labels: skslot predict aligns the rows of a site for this model, "
+    "also without --statistics. Or let the server run skslot aggregate --model with "
+    "--method mixed, on files that were summarized for it.",
+    "LinearModel": "is the model of one site already: skslot predict takes it as it "
+    "is. To adapt, ask the server for the model of all sites by mixed effects, which "
+    "skslot aggregate --model writes with --method mixed.",
+}
 
 
 def add_commands(commands):
@@ -44,8 +56,7 @@ def adapt(arguments):
     --client E -o E-model.slot
     """
     refuse_output(arguments, arguments.model, arguments.statistics)
-    what = "a model of mixed effects, which skslot aggregate --model"
-    model = load_kind(arguments.model, ("MixedEffectsModel",), what)
+    model = _load_model(arguments.model)
     sent = sent_statistics(arguments)
     table = read_table(arguments).of_client(arguments.client)
     check_same_encoder(table, model, arguments.model)
@@ -61,8 +72,19 @@ def adapt(arguments):
             client = arguments.client
             report = classifier.add_client(table.X, client, table.y)
     print(replace(report, warnings=()))  # which were shown already
-    classifier.client_model(client).save(arguments.output, arguments.dtype)
+    with writing(arguments):
+        classifier.client_model(client).save(arguments.output, arguments.dtype)
     announce(arguments.output, "for skslot predict; nothing leaves the site")
+
+
+def _load_model(path):
+    """Model that sites can learn from; others with what they are good for."""
+    what = "a model of mixed effects, which skslot aggregate --model"
+    model = load_kind(path, ("MixedEffectsModel", *OTHER_MODELS), what)
+    remedy = OTHER_MODELS.get(type(model).__name__)
+    if remedy is not None:
+        raise ValueError(f"{path} {remedy}")
+    return model
 
 
 def _check_unlabelled(table, sent, arguments):
@@ -74,8 +96,8 @@ def _check_unlabelled(table, sent, arguments):
         )
     if sent is not None and table.y is not None:
         print(
-            f"labels of {table.path} are ignored: {arguments.statistics} has those "
-            "that count"
+            f"labels of {printable(table.path)} are ignored: "
+            f"{printable(arguments.statistics)} has those that count"
         )
     elif sent is None and "y" in table.others:
-        print(f"y of {table.path} is ignored: --labels makes use of it")
+        print(f"y of {printable(table.path)} is ignored: --labels makes use of it")

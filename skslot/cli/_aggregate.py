@@ -7,10 +7,10 @@ from glob import glob, has_magic
 from pathlib import Path
 
 from .._clients import client_order
-from .._text import count_table
+from .._text import count_table, printable
 from ._arguments import fraction_or, plain_name
 from ._methods import DEFAULTS, METHODS, make_classifier, message_of
-from ._outputs import announce, refuse_overwrite, refuse_twins
+from ._outputs import announce, refuse_overwrite, refuse_twins, writing
 from ._site_maps import DEFAULT_TAU, FOR_ALL_SITES, check_is_of_client
 from ._terminal import in_one_line, plain_warnings, show_progress, warn_of_spellings
 
@@ -107,20 +107,25 @@ def _aggregate(arguments):
     classifier = None if model is folder is None else fitted
     reference = fitted if classifier is None else classifier.aligner_.reference_
     _print_facts(received.senders, reference, classifier, arguments.tau)
+    for_sites = {}
     if folder is not None:
         folder.mkdir(exist_ok=True)  # if that fails, nothing is written
-    if output is not None:
-        if arguments.tau is not None and reference.tau is None:
-            reference = replace(reference, tau=arguments.tau)  # the same at all sites
-        reference.save(output, arguments.dtype)
-        announce(output, "send it to all sites")
-    if model is not None:
-        classifier.shared_model().save(model, arguments.dtype)
-        announce(model, "send it to all sites")
-    for sender in received.senders if folder is not None else ():
-        target = targets[sender.path]
-        classifier.client_model(sender.client).save(target, arguments.dtype)
-        announce(target, f"send it to client {sender.client}")
+        for_sites = {targets[each.path]: each.client for each in received.senders}
+    with writing(arguments):
+        if output is not None:
+            if arguments.tau is not None and reference.tau is None:
+                # the same at all sites
+                reference = replace(reference, tau=arguments.tau)
+            reference.save(output, arguments.dtype)
+        if model is not None:
+            classifier.shared_model().save(model, arguments.dtype)
+        for target, client in for_sites.items():
+            classifier.client_model(client).save(target, arguments.dtype)
+    for path in (output, model):
+        if path is not None:
+            announce(path, "send it to all sites")
+    for target, client in for_sites.items():
+        announce(target, f"send it to client {printable(client)}")
 
 
 def _paths(arguments):
@@ -180,11 +185,12 @@ def _look_at(paths):
 
     headers = load_messages(paths).headers()
     clients = {path: headers[path].get("client") for path in paths}
-    known = [path for path in paths if isinstance(clients[path], str | int | float)]
+    is_named = {path: isinstance(clients[path], str | int | float) for path in paths}
+    known = [path for path in paths if is_named[path]]
     _refuse_duplicates({path: clients[path] for path in known})
     known.sort(key=lambda path: client_order(clients[path]))
     kinds = {}
-    for path in [*known, *(path for path in paths if path not in known)]:
+    for path in [*known, *(path for path in paths if not is_named[path])]:
         kinds[path] = Message._kinds.get(headers[path].get("kind"))
         if kinds[path] is not None:
             check_is_of_client(path, kinds[path], clients[path])
@@ -192,16 +198,28 @@ def _look_at(paths):
 
 
 def _refuse_duplicates(clients):
-    """Whichever of two files is the right one, a person must say."""
+    """Whichever of two files is the right one, a person must say.
+
+    One that is refused anyway, because it is damaged, is no second one.
+    """
     files = defaultdict(list)
     for path, client in clients.items():
         files[plain_name(client) if isinstance(client, str) else client].append(path)
     for client, paths in files.items():
-        if len(paths) > 1:
+        if len(paths) > 1 and len(paths := list(filter(_can_be_read, paths))) > 1:
             raise ValueError(
                 f"{' and '.join(map(str, paths))} are from the same client {client!r}; "
                 "keep the right one."
             )
+
+
+def _can_be_read(path):
+    from ..exchange import MessageError, load_message
+
+    try:
+        return bool(load_message(path))
+    except (MessageError, OSError):
+        return False
 
 
 def _estimator(kinds, arguments):
@@ -315,7 +333,7 @@ def _print_facts(senders, reference, classifier, tau):
     rows = sum(sender.n_samples for sender in senders)
     print(f"clients: {len(senders)}, rows: {rows}, features: {reference.n_features}")
     _print_class_table([sender for sender in senders if sender.has_labels])
-    without = [str(sender.client) for sender in senders if not sender.has_labels]
+    without = [printable(sender.client) for sender in senders if not sender.has_labels]
     if classifier is not None and without:
         print(f"clients without labels: {', '.join(without)}")
     if classifier is None and not without:

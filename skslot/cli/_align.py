@@ -6,8 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
+from .._text import printable
 from ._arguments import add_command, fraction_or, read_table
-from ._outputs import announce, refuse_output, write_npz_atomically
+from ._outputs import announce, refuse_output, write_npz_atomically, writing
 from ._site_maps import (
     DEFAULT_TAU,
     FOR_ALL_SITES,
@@ -66,7 +67,8 @@ def align(arguments):
     }
     if arguments.labels_file is not None:
         aligned["y"] = table.y
-    write_npz_atomically(arguments.output, {**table.others, **aligned})
+    with writing(arguments):
+        write_npz_atomically(arguments.output, {**table.others, **aligned})
     announce(
         arguments.output, f"{len(table.X)} rows, aligned with tau = {moved_by.tau:g}"
     )
@@ -86,7 +88,7 @@ def _strength(reference, arguments):
         return reference.strength
     tau = next(t for t in (arguments.tau, reference.tau, DEFAULT_TAU) if t is not None)
     if reference.tau not in (None, tau):
-        print(f"tau = {tau:g}, although {path} says {reference.tau:g}")
+        print(f"tau = {tau:g}, although {printable(path)} says {reference.tau:g}")
     return tau
 
 

@@ -4,12 +4,14 @@ import argparse
 import re
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 from .._atomic import atomic_output
 from .._optional import import_optional
+from .._text import printable
 from ._arguments import FEATURES, add_command, columns_of, positive_int
-from ._outputs import refuse_overwrite, refuse_twins
+from ._outputs import refuse_overwrite, refuse_twins, writing
 from ._terminal import show_progress
 
 EXPERIMENTS = (
@@ -140,13 +142,15 @@ def bench(arguments):
         )
         print(result, end="\n\n")
         results.append(result)
-    for result in results:
-        if pictures.get(result.data):
+    drawn = [result for result in results if pictures.get(result.data)]
+    with writing(arguments):
+        for result in drawn:
             _save(result.plot(), pictures[result.data])
-    for name, path in _outputs(arguments).items():
-        with atomic_output(path) as file:
-            file.write(_text(name, results).encode())
-        print(f"wrote {path}")
+        for name, path in _outputs(arguments).items():
+            with atomic_output(path) as file:
+                file.write(_text(name, results).encode())
+    _announce(*(pictures[result.data] for result in drawn))
+    _announce(_outputs(arguments).values())
 
 
 def _text(name, results):
@@ -173,8 +177,10 @@ def _draw_pca(arguments):
             for what in ("client", "class")
         }
         figures = data.pca_figures()
-        for what, paths in by.items():
-            _save(figures[what], paths)
+        with writing(arguments):
+            for what, paths in by.items():
+                _save(figures[what], paths)
+        _announce(*by.values())
 
 
 def _pictures(arguments, name):
@@ -193,7 +199,11 @@ def _save(figure, paths):
     for path in paths:
         with atomic_output(path) as file:
             figure.savefig(file, format=path.suffix[1:], dpi=150)
-        print(f"wrote {path}")
+
+
+def _announce(*written):
+    for path in chain(*written):
+        print(f"wrote {printable(path)}")
 
 
 def _alpha(text):

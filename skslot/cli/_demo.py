@@ -3,10 +3,11 @@
 from pathlib import Path
 from textwrap import fill
 
-from .._atomic import atomic_output
+from .._atomic import atomic_output, outputs_together
+from .._text import printable
 from ._arguments import add_command
 from ._outputs import refuse_overwrite
-from ._terminal import show_progress
+from ._terminal import in_one_line, show_progress
 
 
 def add_commands(commands):
@@ -42,17 +43,18 @@ def demo(arguments):
 
 def _save_picture(result, path):
     """Draw, if that can be done; words that say what became of it."""
+    name = printable(path)
     if path.exists():
-        return f"No picture: {path} exists already; name another file with --picture."
+        return f"No picture: {name} exists already; name another file with --picture."
     try:
         refuse_overwrite(path)
         figure = result.plot().figure_
-        with atomic_output(path) as file:
+        with outputs_together(replace=False), atomic_output(path) as file:
             figure.savefig(file, format=path.suffix[1:] or "png", dpi=150)
     except (ImportError, OSError) as error:
-        return f"No picture: {error}"
+        return f"No picture: {in_one_line(error)}"
     text = (
-        f"Picture: {path}, the training features in two dimensions. From left to right "
+        f"Picture: {name}, the training features in two dimensions. From left to right "
         "sites come together (top); at tau=1 digits do so too (bottom), which is too "
         "much."
     )

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from .._text import count_table
+from .._text import count_table, printable
 from ._arguments import add_command, natural_number, positive_int
-from ._outputs import refuse_output, write_npz_atomically
+from ._outputs import refuse_output, write_npz_atomically, writing
 
 # The loader, and what the paper calls the data set.
 LAYOUTS = {
@@ -118,7 +118,8 @@ def encode(arguments):
         before = encoder.cache_info()
         folder = before.path.parent
         if before.n_images:
-            print(f"resuming, features that {folder} has already: {before.n_images}")
+            place = printable(folder)
+            print(f"resuming, features that {place} has already: {before.n_images}")
         features = encoder.transform(images.paths)
     except KeyboardInterrupt:
         print("what was encoded is kept; the same command goes on", file=sys.stderr)
@@ -128,12 +129,13 @@ def encode(arguments):
             f"{error} (Another --device or a smaller --batch-size may help.)"
         ) from error
     made = {"X": features, "fingerprint": encoder.fingerprint()}
-    write_npz_atomically(output, made | _arrays(images, arguments))
+    with writing(arguments):
+        write_npz_atomically(output, made | _arrays(images, arguments))
     after = encoder.cache_info()
     misses, hits = after.misses - before.misses, after.hits - before.hits
     print(_table(images))
-    print(f"encoded: {misses}, from the cache {folder}: {hits}")
-    print(f"wrote {output}, features per image: {features.shape[1]}")
+    print(f"encoded: {misses}, from the cache {printable(folder)}: {hits}")
+    print(f"wrote {printable(output)}, features per image: {features.shape[1]}")
 
 
 def _encoder(arguments):

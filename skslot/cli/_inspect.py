@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from .._text import printable
 from ._arguments import add_command
 
 
@@ -24,7 +25,8 @@ def inspect(arguments):
     files = load_messages([path])
     (message,), header = files, files.headers()[path]
     print(
-        f"{path}: {path.stat().st_size:,} bytes in {header['dtype']}, format "
-        f"{header['format']}, skslot {header['skslot']}, checksum right"
+        f"{printable(path)}: {path.stat().st_size:,} bytes in {header['dtype']}, "
+        f"format {header['format']}, skslot {printable(header['skslot'])}, checksum "
+        "right"
     )
     print(message.describe())

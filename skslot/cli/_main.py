@@ -6,7 +6,12 @@ from importlib import import_module
 
 from .. import __version__
 from ._arguments import Command
-from ._terminal import in_one_line
+from ._terminal import (
+    any_characters,
+    give_up_printing,
+    in_one_line,
+    is_about_printing,
+)
 
 # One module each, in the order of the help.
 COMMANDS = (
@@ -34,18 +39,22 @@ def main(argv=None):
     Traceback (most recent call last):
     SystemExit: 2
     """
-    arguments = _parser().parse_args(argv)
-    try:
-        arguments.run(arguments)
-    except (ValueError, OSError, ImportError) as error:
-        if arguments.debug:
-            raise
-        print(f"skslot: error: {in_one_line(error)}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("skslot: interrupted", file=sys.stderr)
-        return 130
-    return 0
+    with any_characters():
+        arguments = _parser().parse_args(argv)
+        try:
+            arguments.run(arguments)
+            sys.stdout.flush()
+        except (ValueError, OSError, ImportError, MemoryError) as error:
+            if is_about_printing(error):
+                give_up_printing()
+            if arguments.debug:
+                raise
+            print(f"skslot: error: {in_one_line(error)}", file=sys.stderr)
+            return 1
+        except KeyboardInterrupt:
+            print("skslot: interrupted", file=sys.stderr)
+            return 130
+        return 0
 
 
 def _parser():

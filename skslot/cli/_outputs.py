@@ -5,7 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-from .._atomic import atomic_output
+from .._atomic import atomic_output, outputs_together, refuse_other_than_files
+from .._text import printable
 
 
 def refuse_overwrite(path, force=False, inputs=()):
@@ -15,8 +16,6 @@ def refuse_overwrite(path, force=False, inputs=()):
     not given. To be called before the work, not after it.
     """
     path = Path(path)
-    if path.is_dir():
-        raise IsADirectoryError(f"{path} is a folder; name a file.")
     if not path.parent.is_dir():
         raise FileNotFoundError(
             f"the folder {path.parent} for {path.name} does not exist; create it first."
@@ -33,6 +32,7 @@ def refuse_overwrite(path, force=False, inputs=()):
                 f"{path} is read as an input and would be overwritten; choose another "
                 "name for the output."
             )
+    refuse_other_than_files(path)
     if path.exists() and not force:
         raise FileExistsError(
             f"{path} exists already; choose another name, or overwrite it with --force."
@@ -59,16 +59,25 @@ def refuse_twins(outputs):
             raise ValueError(f"{path} cannot be two outputs at once.")
 
 
+def writing(arguments):
+    """Block that writes the outputs of a command: all of them, or none.
+
+    What exists by its end is kept unless there is ``--force``, also what another
+    process has written since :func:`refuse_overwrite` looked.
+    """
+    return outputs_together(replace=arguments.force)
+
+
 def write_npz_atomically(path, arrays):
     """Write a dict of arrays that can be read without pickle, all of them or none."""
     arrays = {name: np.asarray(array) for name, array in arrays.items()}
     for name, array in arrays.items():
         if array.dtype.hasobject:
             raise ValueError(f"{name} holds Python objects, which are not written.")
-    with atomic_output(path) as file:
+    with atomic_output(path, private=True) as file:
         np.savez(file, **arrays)
 
 
 def announce(path, what):
     """Say that a file was written."""
-    print(f"wrote {path}, {path.stat().st_size:,} bytes: {what}")
+    print(f"wrote {printable(path)}, {path.stat().st_size:,} bytes: {what}")

@@ -3,12 +3,14 @@
 import csv
 import io
 from dataclasses import replace
+from itertools import chain
 
 import numpy as np
 
 from .._atomic import atomic_output
+from .._text import printable
 from ._arguments import add_command, read_table
-from ._outputs import announce, refuse_output
+from ._outputs import announce, refuse_output, writing
 from ._site_maps import (
     check_same_encoder,
     client_map,
@@ -16,6 +18,9 @@ from ._site_maps import (
     sent_statistics,
     site_classifier,
 )
+
+# What text begins with that a spreadsheet takes for a formula.
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
 def add_commands(commands):
@@ -26,6 +31,13 @@ def add_commands(commands):
     command.add_client(default="the one that the model or --statistics is of")
     command.add_statistics()
     command.add_output("FILE.csv", "predictions")
+    command.add_argument(
+        "--safe-csv",
+        action="store_true",
+        help="write an apostrophe before text that spreadsheets would run as a "
+        "formula, which begins with = + - @ or a control character; for files that "
+        "are opened in one, as other programs read the apostrophe too",
+    )
 
 
 def predict(arguments):
@@ -52,10 +64,12 @@ def predict(arguments):
     check_same_encoder(table, model, arguments.model)
     model = _model_of_site(model, table, sent, arguments)
     if client is not None:
-        print(f"client {client}: {len(table.X)} rows")
+        print(f"client {printable(client)}: {len(table.X)} rows")
     probabilities = model.predict_proba(table.X)
     predicted = np.array(model.classes)[probabilities.argmax(axis=1)]
-    _write_predictions(arguments.output, table, predicted, probabilities, model.classes)
+    columns = _columns(table, predicted, probabilities, model.classes)
+    with writing(arguments):
+        _write_csv(arguments.output, columns, arguments.safe_csv)
     if table.y is not None:
         _print_accuracy(predicted, table, model.classes)
     announce(arguments.output, f"predictions of {len(predicted)} rows")
@@ -106,7 +120,8 @@ def _print_accuracy(predicted, table, classes):
         )
 
 
-def _write_predictions(path, table, predicted, probabilities, classes):
+def _columns(table, predicted, probabilities, classes):
+    """What is written of each row, by the name of the column."""
     beside = {name: array for name, array in table.per_row().items() if array.ndim == 1}
     columns = {name: array.tolist() for name, array in beside.items()}
     results = {"prediction": predicted.tolist()}
@@ -118,10 +133,20 @@ def _write_predictions(path, table, predicted, probabilities, classes):
             f"{table.path} has a column {twice[0]!r} already, which the predictions "
             "would have too; rename it."
         )
-    columns |= results
-    with atomic_output(path) as file:
+    return columns | results
+
+
+def _write_csv(path, columns, for_spreadsheets):
+    lines = chain([columns], zip(*columns.values(), strict=True))
+    if for_spreadsheets:
+        lines = (map(_no_formula, line) for line in lines)
+    with atomic_output(path, private=True) as file:
         text = io.TextIOWrapper(file, encoding="utf-8", newline="")
-        writer = csv.writer(text)
-        writer.writerow(columns)
-        writer.writerows(zip(*columns.values(), strict=True))
+        csv.writer(text).writerows(lines)
         text.detach()
+
+
+def _no_formula(cell):
+    """Text that no spreadsheet takes for a formula."""
+    is_formula = isinstance(cell, str) and cell.startswith(FORMULA)
+    return f"'{cell}" if is_formula else cell

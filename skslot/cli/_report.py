@@ -3,8 +3,9 @@
 from pathlib import Path
 
 from .._atomic import atomic_output
+from .._text import printable
 from ._arguments import FEATURES, add_command, columns_of, fraction_or
-from ._outputs import refuse_output
+from ._outputs import refuse_output, writing
 
 
 def add_commands(commands):
@@ -53,6 +54,6 @@ def report(arguments):
     options = (f"{name}={value!r}" for name, value in columns.items())
     reading = ", ".join([repr(str(arguments.features)), *options])
     page = render_page(data, reading, tau=arguments.tau)
-    with atomic_output(arguments.output) as file:
+    with writing(arguments), atomic_output(arguments.output) as file:
         file.write(page.encode())
-    print(f"wrote {arguments.output}; open it in a browser")
+    print(f"wrote {printable(arguments.output)}; open it in a browser")

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from .._text import printable
 from .._warnings import warn_user
 from ._terminal import plain_warnings
 
@@ -28,6 +29,11 @@ FEWEST_ROWS = 10
 NAMELESS = "this site"
 # How far the spread of rows may be from that of statistics, as a factor.
 MOST_SPREAD = 4.0
+# How far the mean of many rows may be from that of statistics, squared and in units of
+# the variance. A site's own rows are nearer, whatever their labels, at nearly all sites
+# of digit scanners and of PACS, and those of most other sites are not.
+MOST_SHIFT = 1.0
+MOST_SHIFT_BEYOND_LABELS = 0.4
 
 
 def sent_statistics(arguments):
@@ -117,14 +123,21 @@ def site_classifier(table, sent, model, arguments):
     classifier = classifier_of_sent(sent, model, arguments)
     with plain_warnings():
         if sent is not None:
-            _warn_of_other_rows(table, sent, arguments.statistics)
+            if str(sent.client) not in map(str, model.clients):
+                known = ", ".join(map(printable, model.clients))
+                print(
+                    f"the model was learned from {known}, and not from client "
+                    f"{printable(sent.client)}"
+                )
+            _warn_of_other_rows(table, sent, arguments.statistics, model.means)
             return classifier
         rows = _rows_to_estimate_from(table)
         name = arguments.client or NAMELESS
         if name in map(str, model.clients):
             print(
-                f"the model was learned from client {name} too, which is described "
-                "better by what it had sent: hand it over by --statistics FILE.slot"
+                f"the model was learned from client {printable(name)} too, which is "
+                "described better by what it had sent: hand it over by --statistics "
+                "FILE.slot"
             )
         classifier.add_client(rows, name)
     return classifier
@@ -160,14 +173,17 @@ def _rows_to_estimate_from(table):
             "this site had sent, or what skslot summarize makes of more of its rows."
         )
     print(
-        f"alignment estimated from {len(rows)} rows of {table.path}; --statistics "
-        "FILE.slot takes that of what this site had sent"
+        f"alignment estimated from {len(rows)} rows of {printable(table.path)}; "
+        "--statistics FILE.slot takes that of what this site had sent"
     )
     return rows
 
 
-def _warn_of_other_rows(table, sent, path):
-    """Rows far from what the statistics describe are often of another encoder."""
+def _warn_of_other_rows(table, sent, path, class_means=None):
+    """Rows far from what the statistics describe are often of another site or encoder.
+
+    ``class_means`` are those of all classes, if they are known.
+    """
     if len(table.X) < FEWEST_ROWS:
         return
     if not np.size(sent.shrinkage):  # it says nothing about the spread
@@ -175,11 +191,31 @@ def _warn_of_other_rows(table, sent, path):
     statistics = sent.client_statistics()
     if statistics.n_features != table.X.shape[1] or statistics.is_constant:
         return
-    squares = np.square(table.X - statistics.mean).sum(axis=1)
-    spread = squares.mean() / statistics.variances.sum()
+    total = statistics.variances.sum()
+    spread = np.square(table.X - statistics.mean).sum(axis=1).mean() / total
+    shift, variance = table.X.mean(axis=0) - statistics.mean, total
+    most_shift = MOST_SHIFT
+    if class_means is not None and 2 * len(class_means) <= len(shift):
+        from scipy.linalg import orth
+
+        # another label mix moves the mean too, in these directions only
+        axes = orth((class_means - class_means.mean(axis=0)).T)
+        shift = shift - axes @ (axes.T @ shift)
+        variance = total - np.sum(axes * (statistics.covariance @ axes))
+        most_shift = MOST_SHIFT_BEYOND_LABELS
+    shift = np.square(shift).sum() / max(variance, 1e-9 * total)
+    differs = None
     if not 1 / MOST_SPREAD <= spread <= MOST_SPREAD:
+        differs = (
+            f"spread around the mean in {path} {spread:.2g} times as much as those"
+        )
+    elif shift > most_shift + 2 / len(table.X):
+        differs = (
+            f"have a mean that is {np.sqrt(shift):.2g} standard deviations from that "
+            f"in {path}, which is far for those"
+        )
+    if differs is not None:
         warn_user(
-            f"the rows of {table.path} spread around the mean in {path} {spread:.2g} "
-            "times as much as those that it describes: are they of the same site, made "
-            "in the same way?",
+            f"the rows of {table.path} {differs} that it describes: are they of client "
+            f"{sent.client!r}, made in the same way?",
         )

@@ -2,11 +2,20 @@
 
 import numpy as np
 
-from .._text import list_groups
+from .._text import list_groups, printable
 from ._arguments import add_command, read_table
 from ._methods import METHODS, make_classifier
-from ._outputs import announce, refuse_output
+from ._outputs import announce, refuse_output, writing
+from ._releases import ReleaseRecord, refuse_second_release
 from ._terminal import plain_warnings, warn_of_spellings
+
+# Methods whose files are made of counts, sums and one second moment.
+PRIVATE_METHODS = ("mixed", "fedcgs", "fedridge", "fedcof")
+PRIVACY = {
+    "epsilon": "most that one row may change the logarithm of the odds of any file",
+    "delta": "probability with which it may change more, such as 1e-5",
+    "clip": "norm that longer rows are cut down to",
+}
 
 
 def add_commands(commands):
@@ -33,9 +42,32 @@ def add_commands(commands):
         action="store_true",
         help="leave out the rows of classes with fewer rows than that",
     )
+    command.add_argument(
+        "--classes",
+        type=_labels,
+        metavar="LABEL,...",
+        help="labels that may occur, as all sites have agreed on them, separated by "
+        "commas; others are refused (default: those in the file)",
+    )
     command.add_shrinkage()
     command.add_dtype()
+    _add_privacy(command)
     command.add_output("FILE.slot", "the file to send")
+
+
+def _add_privacy(command):
+    group = command.add_argument_group(
+        "differential privacy",
+        "with noise, so that the file hardly depends on any one row; all three numbers "
+        "are needed, and must be chosen without looking at the rows",
+    )
+    for name, text in PRIVACY.items():
+        group.add_argument(f"--{name}", type=float, metavar="X", help=text)
+    group.add_argument(
+        "--again",
+        action="store_true",
+        help="release rows that were released before, which adds up",
+    )
 
 
 def summarize(arguments):
@@ -48,6 +80,7 @@ def summarize(arguments):
     example: skslot summarize features.npz --client A --labels -o A.slot
     """
     refuse_output(arguments)
+    budget = _budget(arguments)
     all_rows = read_table(arguments).of_client(arguments.client)
     table = all_rows.training_rows()
     n_others = len(all_rows.X) - len(table.X)
@@ -57,18 +90,31 @@ def summarize(arguments):
         table = _without_small_classes(table, arguments.min_samples)
     if not len(table.X):
         raise ValueError(f"{table.path} has no rows left to summarize.")
-    with plain_warnings():
+    with plain_warnings(), writing(arguments):
         if table.y is not None:
             labels = np.unique(table.y).tolist()
             warn_of_spellings((label, arguments.client) for label in labels)
-        message = _message(table, arguments).with_encoder(table.encoder)
+        if budget is not None:
+            _check_release(table, arguments)
+            record = ReleaseRecord.load()
+            refuse_second_release(record, table.X, arguments.client, arguments.again)
+        message = _message(table, arguments, budget).with_encoder(table.encoder)
         _check_disclosure(message, arguments.min_samples)
+        if budget is not None:  # before the file is there, so that none goes unnoted
+            record.note(table.X, arguments.client, budget)
         message.save(arguments.output, arguments.dtype, arguments.min_samples)
-    print(f"client {arguments.client}: {len(table.X)} rows, {_features(table)}")
+    client = printable(arguments.client)
+    print(f"client {client}: {len(table.X)} rows, {_features(table)}")
     if table.y is not None:
         classes, counts = np.unique(table.y, return_counts=True)
-        pairs = zip(classes.tolist(), counts, strict=True)
+        pairs = zip(map(printable, classes.tolist()), counts, strict=True)
         print(f"rows of each class: {', '.join(f'{c}: {n}' for c, n in pairs)}")
+    if budget is not None:
+        print(
+            f"with differential privacy: epsilon {budget.epsilon:g}, delta "
+            f"{budget.delta:g}, rows clipped to norm {budget.clip_norm:g}; numbers of "
+            "rows in the file are noisy"
+        )
     announce(arguments.output, "send it to the server; skslot inspect tells what is in")
 
 
@@ -88,12 +134,60 @@ def _check_disclosure(message, min_samples):
         ) from error
 
 
-def _message(table, arguments):
+def _budget(arguments):
+    """The guarantee that was asked for, or None."""
+    from ..privacy import PrivacyBudget
+
+    numbers = {f"--{name}": getattr(arguments, name) for name in PRIVACY}
+    missing = [flag for flag, number in numbers.items() if number is None]
+    if len(missing) == len(numbers):
+        if arguments.again:
+            raise ValueError(
+                "--again is for releases with --epsilon only; leave it out."
+            )
+        return None
+    if missing:
+        raise ValueError(
+            f"{', '.join(numbers)} go together: give {' and '.join(missing)} too, for "
+            "example --epsilon 3 --delta 1e-5 --clip 1."
+        )
+    return PrivacyBudget(*numbers.values())
+
+
+def _check_release(table, arguments):
+    """Refuse what has no guarantee of privacy, and what would give one away."""
+    if table.encoder is None:
+        raise ValueError(
+            f"{table.path} does not say what made its features, so that nobody can "
+            "tell whether that saw these rows; name it with --encoder."
+        )
+    if table.y is None:
+        return
+    if arguments.method not in PRIVATE_METHODS:
+        raise ValueError(
+            f"--method {arguments.method} has no guarantee of differential privacy: "
+            "its file is not made of counts, sums and second moments alone. Choose "
+            f"one of {', '.join(PRIVATE_METHODS)}."
+        )
+    if arguments.drop_small_classes:
+        raise ValueError(
+            "--drop-small-classes would tell which classes are small; with --epsilon "
+            "leave it out, noise protects them."
+        )
+    if arguments.classes is None:
+        raise ValueError(
+            "with --epsilon, give the labels that may occur, as all sites have agreed "
+            "on them: --classes cat,dog. Which of them this site has is not told."
+        )
+
+
+def _message(table, arguments, budget):
     """The message of the estimators that the server will use."""
     from .. import FederatedOTAligner
 
     aligner = FederatedOTAligner(shrinkage=arguments.shrinkage)
     if table.y is None:
+        aligner.set_params(privacy=budget)
         return aligner.client_update(table.X, client=arguments.client)
     # with the part for alignment, the message of FedCGS serves mixed effects too
     method = "fedcgs" if arguments.method == "mixed" else arguments.method
@@ -104,7 +198,22 @@ def _message(table, arguments):
     classifier = make_classifier(
         method, aligner, wire_dtype=arguments.dtype, **settings.get(method, {})
     )
-    return classifier.client_update(table.X, table.y, client=arguments.client)
+    if budget is not None:
+        classifier.set_params(privacy=budget)
+    classes, y = arguments.classes, table.y
+    if classes is not None and classes.dtype.kind == "U":
+        y = y.astype(str)  # whole numbers here, but not at all sites
+    return classifier.client_update(
+        table.X, y, classes=classes, client=arguments.client
+    )
+
+
+def _labels(text):
+    """Labels that are separated by commas: whole numbers if all are."""
+    labels = [label.strip() for label in text.split(",")]
+    if all(label.lstrip("-").isdecimal() for label in labels):
+        return np.array(labels, dtype=np.int64)
+    return np.array(labels)
 
 
 def _without_small_classes(table, min_samples):
@@ -122,4 +231,4 @@ def _features(table):
     if names is None:
         return text
     more = ", ..." if len(names) > 20 else ""
-    return f"{text}: {', '.join(names[:20])}{more}"
+    return f"{text}: {', '.join(map(printable, names[:20]))}{more}"

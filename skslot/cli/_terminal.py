@@ -1,11 +1,45 @@
 """What users see on the terminal: progress, warnings and errors in one line each."""
 
+import errno
+import os
 import sys
 import time
 import unicodedata
 import warnings
 from collections import defaultdict
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+
+from .._text import printable
+
+# What the system says of a pipe or a disk that takes no more.
+NO_TAKERS = {errno.EPIPE, errno.ENOSPC, errno.EFBIG}
+
+
+@contextmanager
+def any_characters():
+    """Terminals that lack a character show it as Python writes it."""
+    streams = [s for s in (sys.stdout, sys.stderr) if hasattr(s, "reconfigure")]
+    before = [stream.errors for stream in streams]
+    for stream in streams:
+        stream.reconfigure(errors="backslashreplace")
+    try:
+        yield
+    finally:
+        for stream, errors in zip(streams, before, strict=True):
+            with suppress(OSError):  # it takes no more, which was said already
+                stream.reconfigure(errors=errors)
+
+
+def give_up_printing():
+    """Let what is still to be printed go nowhere, once it cannot be printed."""
+    with suppress(OSError), open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), sys.stdout.fileno())
+
+
+def is_about_printing(error):
+    """Whether an error is of the standard output: those of files name them."""
+    is_unnamed = isinstance(error, OSError) and error.filename is None
+    return is_unnamed and error.errno in NO_TAKERS
 
 
 def show_progress(unit):
@@ -33,9 +67,14 @@ def show_progress(unit):
 
 def in_one_line(error):
     """An error in words: a file that cannot be opened is named first."""
+    text = str(error)
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
-        return f"{error.filename}: {error.strerror}."
-    return " ".join(str(error).split())
+        text = f"{error.filename}: {error.strerror}."
+    elif is_about_printing(error):
+        text = f"the standard output: {error.strerror}."
+    elif isinstance(error, MemoryError):
+        text = f"not enough memory. {text} Fewer rows or features take less."
+    return printable(" ".join(text.split()))
 
 
 @contextmanager

@@ -349,7 +349,8 @@ def _read_arrow(path, named):
 
 def _numbers(path, column):
     try:
-        if column.dtype.kind in "mMc":  # dates would become numbers
+        values = getattr(column.dtype, "categories", column)
+        if values.dtype.kind in "mMc":  # dates would become numbers
             raise TypeError(column.dtype)
         return column.to_numpy(dtype=np.float64, na_value=np.nan)
     except (ValueError, TypeError) as error:

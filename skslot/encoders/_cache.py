@@ -1,7 +1,9 @@
 """Features on disk: one SQLite file for each feature space."""
 
+import os
 import sqlite3
 import zlib
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import NamedTuple
@@ -131,6 +133,9 @@ class FeatureCache:
         return self._connection
 
     def _open_for_writing(self):
+        # for the owner only, as are then the files that SQLite puts beside it
+        with suppress(FileExistsError, PermissionError):
+            os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         self._connection = sqlite3.connect(self.path, timeout=60)
         self._inode = self.path.stat().st_ino
         self._connection.execute("PRAGMA journal_mode=WAL")

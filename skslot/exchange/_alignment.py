@@ -6,7 +6,7 @@ from numbers import Integral
 import numpy as np
 
 from .._linalg import pack_triangle, packed_diagonal, unpack_triangle
-from ..statistics import shrink_covariance
+from ..statistics import shrink_covariance, shrinkage_coefficient
 from ._checks import (
     MAX_COUNT,
     check_covariance,
@@ -35,6 +35,8 @@ class ClientStatistics(Message):
         Name of the client, for error messages.
     encoder : str, default=None
         Fingerprint of what made the features, see :meth:`with_encoder`.
+    privacy : dict, default=None
+        Guarantee of differential privacy, see :meth:`release`; None if there is none.
 
     See Also
     --------
@@ -62,6 +64,9 @@ class ClientStatistics(Message):
     shrinkage: float = Message.fact("weight of the identity in the covariance")
     client: object = Message.fact("name of the client", default=None)
     encoder: str | None = Message.fact("fingerprint of the encoder", default=None)
+    privacy: dict | None = Message.fact(
+        "guarantee of differential privacy", default=None
+    )
 
     @classmethod
     def from_covariance(cls, n_samples, mean, covariance, shrinkage, client=None):
@@ -86,6 +91,37 @@ class ClientStatistics(Message):
             The message.
         """
         return cls(n_samples, mean, pack_triangle(covariance), shrinkage, client)
+
+    @classmethod
+    def release(cls, budget, X, client=None, shrinkage="oas"):
+        """Message with a guarantee of differential privacy.
+
+        Parameters
+        ----------
+        budget : PrivacyBudget
+            The guarantee.
+        X : array-like of shape (n_samples, n_features)
+            Rows of the client.
+        client : object, default=None
+            Its name.
+        shrinkage : "oas" or float in [0, 1], default="oas"
+            Weight of the identity, computed from the noisy covariance.
+
+        Returns
+        -------
+        statistics : ClientStatistics
+            A new release of these rows.
+        """
+        found = budget.release(X)
+        n_samples = int(found.counts[0])
+        return cls(
+            n_samples,
+            found.means[0],
+            pack_triangle(found.covariance),
+            shrinkage_coefficient(shrinkage, found.covariance, n_samples),
+            client,
+            privacy=budget.guarantee,
+        )
 
     def __repr__(self):
         return (
@@ -127,9 +163,8 @@ class ClientStatistics(Message):
     def _check_values(self, sizes, deep):
         check_number("n_samples", self.n_samples, 1, MAX_COUNT, Integral)
         check_number("shrinkage", self.shrinkage, 0, 1)
-        if deep:
-            triangle = self._wire_arrays()["covariance_triangle"]
-            check_covariance("the covariance", triangle)
+        triangle = self._wire_arrays()["covariance_triangle"]
+        check_covariance("the covariance", triangle, deep)
 
 
 class AlignmentReference(Message):
@@ -226,6 +261,5 @@ def check_reference(message, deep):
     """Refuse what no server can have found."""
     check_number("n_iter", message.n_iter, 0, MAX_COUNT, Integral)
     check_number("residual", message.residual, 0, np.finfo(np.float64).max)
-    if deep:
-        triangle = message._wire_arrays()["covariance_triangle"]
-        check_covariance("the covariance", triangle)
+    triangle = message._wire_arrays()["covariance_triangle"]
+    check_covariance("the covariance", triangle, deep)

@@ -7,11 +7,17 @@ from numbers import Integral, Real
 import numpy as np
 
 from .._linalg import is_semidefinite, packed_diagonal, triangle_order
+from ..privacy import PrivacyBudget
 from ._errors import MessageError, short
-from ._wire import WireArray, came_by, is_array, largest
+from ._wire import WireArray, is_array, largest, pieces_of, scale_on_wire
 
-# Largest change of an entry by the wire, relative to the largest entry of its array.
+# Largest change of a number by the wire, relative to itself, with room for what was
+# computed before; numbers near zero change by the step of their type.
 ROUNDING = {"float64": 1e-9, "float32": 2.0**-22, "float16": 2.0**-10}
+
+# Rounding of a variance that was found by subtracting squares of means from each other,
+# relative to these squares.
+CANCELLATION = 1e-13
 
 # Sums of products of four numbers up to this do not overflow.
 MAX_NUMBER = 2.0**200
@@ -60,6 +66,8 @@ def check_numbers(name, array):
     tensor, exponent = array
     if not isinstance(tensor, np.ndarray) or tensor.dtype.kind not in "fiub":
         raise MessageError(f"{name} is no array of numbers.")
+    if isinstance(tensor, np.ma.MaskedArray):
+        raise MessageError(f"{name} is a masked array; fill in what is missing.")
     if tensor.dtype.kind != "f":
         return
     with np.errstate(over="ignore"):
@@ -76,7 +84,8 @@ def check_numbers(name, array):
 def check_number(name, value, least, most, kind=Real):
     """Refuse what is no number of this kind between two bounds."""
     is_number = isinstance(value, kind) and not isinstance(value, bool)
-    if not is_number or not least <= value <= most:
+    # bounds of NumPy would turn a whole number of any length into one of theirs
+    if not is_number or not float(least) <= value <= float(most):
         what = "a whole number" if kind is Integral else "a number"
         raise MessageError(
             f"{name} must be {what} from {least:g} to {most:g}, got {short(value)}."
@@ -123,6 +132,31 @@ def check_name(name, value):
             f"{name} {short(value)} cannot be sent: only text, numbers and booleans "
             "can. Give it a name of that kind, such as str(...)."
         )
+    check_text(name, value)
+
+
+def check_text(name, value):
+    """Refuse text with half a character in it, which no file and no terminal takes."""
+    if isinstance(value, str) and not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise MessageError(
+                f"{name} {short(value)} is no text: it has half a character in it."
+            ) from None
+
+
+def check_privacy(guarantee):
+    """Refuse a guarantee of differential privacy that no budget gives."""
+    if guarantee is None:
+        return
+    try:
+        numbers = {name: guarantee[name] for name in ("epsilon", "delta", "clip_norm")}
+        known = PrivacyBudget(**numbers).guarantee == guarantee
+    except (TypeError, ValueError, LookupError):
+        known = False
+    if not known:
+        raise MessageError(f"privacy is no guarantee: {short(guarantee)}.")
 
 
 def check_labels(classes):
@@ -143,6 +177,11 @@ def check_labels(classes):
                 f"label {label} is too large to be told from its neighbours among "
                 "decimal numbers; send it as text."
             )
+    check_unique(classes)
+
+
+def check_unique(classes):
+    """Refuse labels that are repeated."""
     if len(set(classes)) < len(classes):
         raise MessageError(f"classes must name each label once: {short(classes)}.")
 
@@ -161,30 +200,96 @@ def check_variances(name, array, tolerance=0.0):
         raise MessageError(f"{name} contains a negative variance.")
 
 
-def check_covariance(name, array, tolerance=0.0):
+def check_covariance(name, array, deep, tolerance=0.0):
     """Refuse a packed matrix that no rows can have as covariance.
 
-    Rounding moves each entry by at most its share of the largest, hence each eigenvalue
-    by at most as much times the number of features.
+    Variances must not be negative and, if ``deep``, no eigenvalue by more than rounding
+    can have done, see :func:`rounding_norm`, and by a tolerance.
     """
     packed, exponent = array
-    order, size = triangle_order(len(packed)), largest(packed)
-    check_variances(
-        name, WireArray(packed[packed_diagonal(order)], exponent), tolerance
-    )
-    tolerance = np.ldexp(tolerance, -exponent) + _rounding(packed) * order * size
-    if size > 0 and not is_semidefinite(packed, tolerance):
+    diagonal = packed[packed_diagonal(triangle_order(len(packed)))]
+    check_variances(name, WireArray(diagonal, exponent), tolerance)
+    if not deep:
+        return
+    tolerance = np.ldexp(tolerance, -exponent) + rounding_norm(packed)
+    if largest(packed) > 0 and not is_semidefinite(packed, tolerance):
         raise MessageError(
             f"{name} is not positive semi-definite, so no rows can have it."
         )
 
 
+def check_scatter(name, array, shares, points, deep):
+    """Refuse groups of rows whose means are further apart than all rows are.
+
+    The covariance of all rows is that of the means of groups, which have these shares
+    of the rows, plus what is within groups. So it dominates the former, but for what
+    rounding of either can have done: on the diagonal, and if ``deep`` in all
+    directions. Returns the traces of both, and how far rounding can have moved them.
+    """
+    packed, exponent = array
+    order = triangle_order(len(packed))
+    mean = shares @ points.decode() / shares.sum()
+    roots = np.sqrt(shares)[:, None]
+    apart = roots * (points.decode() - mean)
+    moved = np.sqrt(np.square(roots * rounding_errors(points)).sum(axis=0))
+    between = np.square(apart).sum(axis=0)
+    tolerance = 2 * np.sqrt(between) * moved + moved**2 + CANCELLATION * mean**2
+    diagonal = WireArray(packed[packed_diagonal(order)], exponent)
+    variances = diagonal.decode()
+    is_more = between > variances + rounding_errors(diagonal) + tolerance
+    length, error = np.sqrt(between.sum()), np.sqrt(np.square(moved).sum())
+    tolerance = 2 * length * error + error**2 + CANCELLATION * (mean @ mean)
+    if deep and largest(packed) > 0 and not is_more.any():
+        half, odd = divmod(exponent, 2)
+        apart = np.ldexp(apart, -half) / np.sqrt(2.0) ** odd
+        shift = np.ldexp(tolerance, -exponent) + rounding_norm(packed)
+        is_more = not is_semidefinite(packed, shift, apart)
+    if np.any(is_more):
+        raise MessageError(
+            f"{name} are further apart than the covariance of all rows allows, so no "
+            "rows can have both."
+        )
+    tolerance += rounding_errors(diagonal).sum()
+    return variances.sum(), between.sum(), tolerance
+
+
+def rounding_norm(packed):
+    """Bound on the spectral norm of what rounding changed a symmetric matrix by.
+
+    The Frobenius norm of bounds for each entry as it is. Unlike the order times a bound
+    for the largest entry, it does not grow with the number of features, but with the
+    norm of the matrix.
+    """
+    size = largest(packed)
+    if not size:
+        return 0.0
+    share, step = _rounding(packed)
+    bounds = (
+        np.maximum(share * np.abs(piece.astype(np.float64)) / size, step / size)
+        for piece in pieces_of(packed)
+    )
+    diagonal = packed[packed_diagonal(triangle_order(len(packed)))].astype(np.float64)
+    on_diagonal = np.maximum(share * np.abs(diagonal) / size, step / size)
+    squares = 2 * sum(piece @ piece for piece in bounds) - on_diagonal @ on_diagonal
+    return float(size * np.sqrt(squares))
+
+
+def rounding_errors(array):
+    """Bound on what rounding changed each number of an array by."""
+    share, step = _rounding(array.tensor)
+    return np.maximum(share * np.abs(array.decode()), np.ldexp(step, array.exponent))
+
+
 def _rounding(numbers):
-    """Rounding of the narrowest wire that these numbers may have come by.
+    """Rounding of the narrowest wire that numbers may have come by: share and step.
 
     It may not be the last: what came in float16 is often kept in float32.
     """
+    if not largest(numbers):
+        return 0.0, 0.0
     for dtype in ("float16", "float32"):
-        if numbers.dtype == dtype or came_by(numbers, dtype):
-            return ROUNDING[dtype]
-    return ROUNDING["float64"]
+        exponent = scale_on_wire(numbers, dtype)
+        if exponent is not None:
+            step = np.ldexp(float(np.finfo(dtype).smallest_subnormal), exponent)
+            return ROUNDING[dtype], float(step)
+    return ROUNDING["float64"], 0.0

@@ -4,13 +4,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from .._linalg import pack_triangle, unpack_triangle
+from .._linalg import pack_triangle, packed_diagonal, unpack_triangle
+from ..statistics import shrinkage_coefficient
 from ._alignment import ClientStatistics
 from ._checks import (
     check_choice,
     check_counts,
     check_covariance,
     check_number,
+    check_scatter,
     check_variances,
 )
 from ._errors import MessageError, short
@@ -34,7 +36,7 @@ class _ClassMessage(Message):
     @property
     def n_samples(self):
         """Number of rows."""
-        return int(self.counts.sum())
+        return int(self.counts.sum(dtype=np.int64))
 
     @property
     def mean(self):
@@ -82,10 +84,18 @@ class _AlignableMessage(_ClassMessage):
             check_number("shrinkage", float(self.shrinkage[0]), 0, 1)
             if is_absent:
                 raise MessageError("there is a shrinkage, but no covariance.")
-        if not is_absent and not self.class_means.size:
+        if is_absent:
+            return
+        if not self.class_means.size:
             raise MessageError("there is a covariance, but no means.")
-        if deep and not is_absent:
-            check_covariance("the covariance", triangle)
+        check_covariance("the covariance", triangle, deep)
+        self._check_spread(triangle, deep)
+
+    def _check_spread(self, triangle, deep):
+        """Refuse class means that rows with this covariance cannot have."""
+        shares = self.counts / self.n_samples
+        means = self._wire_arrays()["means"]
+        check_scatter("class means", triangle, shares, means, deep)
 
 
 class ClassMeans(_ClassMessage):
@@ -108,6 +118,8 @@ class ClassMeans(_ClassMessage):
         Name of the client.
     encoder : str, default=None
         Fingerprint of what made the features, see :meth:`with_encoder`.
+    privacy : dict, default=None
+        Guarantee of differential privacy, see :meth:`release`; None if there is none.
 
     See Also
     --------
@@ -132,11 +144,47 @@ class ClassMeans(_ClassMessage):
     means: np.ndarray = Message.array("c", "m", meaning="mean of each class")
     client: object = Message.fact("name of the client", default=None)
     encoder: str | None = Message.fact("fingerprint of the encoder", default=None)
+    privacy: dict | None = Message.fact(
+        "guarantee of differential privacy", default=None
+    )
 
     @property
     def class_means(self):
         """Mean of each class."""
         return self.means
+
+    @classmethod
+    def release(cls, budget, X, y, classes, client=None):
+        """Message with a guarantee of differential privacy.
+
+        Parameters
+        ----------
+        budget : PrivacyBudget
+            The guarantee. All of it is spent on counts and means.
+        X : array-like of shape (n_samples, n_features)
+            Rows of the client.
+        y : array-like of shape (n_samples,)
+            Their labels.
+        classes : array-like of shape (n_classes,)
+            Labels that may occur, as agreed on; those whose noisy count is below one
+            are left out.
+        client : object, default=None
+            Its name.
+
+        Returns
+        -------
+        message : ClassMeans
+            A new release of these rows.
+        """
+        found = budget.release(X, y, classes, with_covariance=False)
+        held = found.counts > 0
+        return cls(
+            np.asarray(classes)[held].tolist(),
+            found.counts[held],
+            found.means[held],
+            client,
+            privacy=budget.guarantee,
+        )
 
     def _check_values(self, sizes, deep):
         check_counts("counts", self.counts, least=1)
@@ -165,6 +213,8 @@ class ClassStatistics(_AlignableMessage):
         Name of the client.
     encoder : str, default=None
         Fingerprint of what made the features, see :meth:`with_encoder`.
+    privacy : dict, default=None
+        Guarantee of differential privacy, see :meth:`release`; None if there is none.
 
     See Also
     --------
@@ -201,6 +251,9 @@ class ClassStatistics(_AlignableMessage):
     )
     client: object = Message.fact("name of the client", default=None)
     encoder: str | None = Message.fact("fingerprint of the encoder", default=None)
+    privacy: dict | None = Message.fact(
+        "guarantee of differential privacy", default=None
+    )
 
     @property
     def class_means(self):
@@ -259,6 +312,48 @@ class ClassStatistics(_AlignableMessage):
         between = ((means - mean).T * counts) @ (means - mean)
         covariance = (within + between) / counts.sum()
         return cls(list(classes), counts, means, pack_triangle(covariance))
+
+    @classmethod
+    def release(cls, budget, X, y, classes, client=None, shrinkage=None):
+        """Message with a guarantee of differential privacy.
+
+        Parameters
+        ----------
+        budget : PrivacyBudget
+            The guarantee.
+        X : array-like of shape (n_samples, n_features)
+            Rows of the client.
+        y : array-like of shape (n_samples,)
+            Their labels.
+        classes : array-like of shape (n_classes,)
+            Labels that may occur, as agreed on.
+        client : object, default=None
+            Its name.
+        shrinkage : "oas" or float in [0, 1], default=None
+            Shrinkage for alignment, computed from the noisy covariance; None leaves it
+            out.
+
+        Returns
+        -------
+        message : ClassStatistics
+            A new release of these rows.
+        """
+        found = budget.release(X, y, classes)
+        coefficient = []
+        if shrinkage is not None:
+            n_samples = found.counts.sum()
+            coefficient.append(
+                shrinkage_coefficient(shrinkage, found.covariance, n_samples)
+            )
+        return cls(
+            np.asarray(classes).tolist(),
+            found.counts,
+            found.means,
+            pack_triangle(found.covariance),
+            np.array(coefficient, dtype=np.float64),
+            client,
+            privacy=budget.guarantee,
+        )
 
     def pushed(self, matrix, offset):
         """The message of the same rows after ``z -> matrix @ z + offset``.
@@ -340,6 +435,8 @@ class ClassMixtures(_AlignableMessage):
     """
 
     kind = "class mixtures"
+    # Most numbers that a server draws from a mixture: 8 GB in float64.
+    MOST_NUMBERS = 2**30
 
     classes: list = Message.fact("labels of the classes held")
     covariance_type: str = Message.fact("shape of the components")
@@ -378,6 +475,26 @@ class ClassMixtures(_AlignableMessage):
         starts = np.cumsum(self.n_components) - self.n_components
         return np.add.reduceat(self.weights[:, None] * self.means, starts, axis=0)
 
+    @property
+    def component_rows(self):
+        """Rows that each component stands for; the wire rounds their shares."""
+        starts = np.cumsum(self.n_components) - self.n_components
+        rows = self.counts / np.add.reduceat(self.weights, starts)
+        return np.repeat(rows, self.n_components) * self.weights
+
+    @property
+    def component_variances(self):
+        """Variance within each component, averaged over features."""
+        flat, exponent = self._wire_arrays()["covariances"]
+        if self.covariance_type == "full":
+            flat = flat[:, packed_diagonal(self.n_features)]
+        if self.covariance_type != "lowrank":
+            return WireArray(flat, exponent).decode().mean(axis=1)
+        rows = (WireArray(row, exponent).decode() for row in flat)
+        return np.array(
+            [np.sum(row[:-1] ** 2) / self.n_features + row[-1] ** 2 for row in rows]
+        )
+
     def _traits(self):
         return {**super()._traits(), "covariance_type": self.covariance_type}
 
@@ -393,6 +510,12 @@ class ClassMixtures(_AlignableMessage):
     def _check_values(self, sizes, deep):
         check_counts("counts", self.counts, least=1)
         check_counts("n_components", self.n_components, least=1)
+        if self.n_samples * self.n_features > self.MOST_NUMBERS:
+            raise MessageError(
+                f"it claims {self.n_samples} rows of {self.n_features} features, and a "
+                f"server draws at most {self.MOST_NUMBERS} numbers. If that is right, "
+                "describe a sample of the rows."
+            )
         if self.n_components.sum(dtype=np.float64) != sizes["k"]:
             raise MessageError("n_components do not add up to the components sent.")
         starts = np.cumsum(self.n_components) - self.n_components
@@ -404,11 +527,10 @@ class ClassMixtures(_AlignableMessage):
                 f"covariances has {sizes['v']} columns, which does not fit the "
                 f"covariance_type {short(self.covariance_type)}."
             )
-        if deep:
-            self._check_components()
+        self._check_components(deep)
         self._check_alignment(deep)
 
-    def _check_components(self):
+    def _check_components(self, deep):
         # EM subtracts products of means from each other, which leaves some rounding
         arrays = self._wire_arrays()
         means, covariances = arrays["means"], arrays["covariances"]
@@ -422,7 +544,28 @@ class ClassMixtures(_AlignableMessage):
             return
         for packed in covariances.tensor:
             one = WireArray(packed, covariances.exponent)
-            check_covariance("a covariance", one, tolerance)
+            check_covariance("a covariance", one, deep, tolerance)
+
+    def _check_spread(self, triangle, deep):
+        """Refuse components that rows with this covariance cannot have.
+
+        Their means lie no further apart than rows do, and what is left is the spread
+        within them: whatever the shape of components, fitting one keeps the sum of all
+        variances.
+        """
+        shares = self.component_rows / self.n_samples
+        means = self._wire_arrays()["means"]
+        slack = 1 - WEIGHT_TOLERANCE  # shares were rounded
+        total, between, tolerance = check_scatter(
+            "means of components", triangle, slack * shares, means, deep
+        )
+        within = shares @ self.component_variances * self.n_features
+        sum_of_both = between / slack + within
+        if abs(sum_of_both - total) > tolerance + 2 * WEIGHT_TOLERANCE * total:
+            raise MessageError(
+                f"variances of components add up to {sum_of_both:.3g}, those of the "
+                f"covariance of all rows to {total:.3g}, so no rows can have both."
+            )
 
 
 class ClassRows(_AlignableMessage):
@@ -533,8 +676,11 @@ class ClassRows(_AlignableMessage):
         if self.weights.min(initial=1.0) <= 0:
             raise MessageError("weights must be positive.")
         sums = np.bincount(self.owners, self.weights, len(self.counts))
-        if np.any(sums > (1 + WEIGHT_TOLERANCE) * self.counts):
-            raise MessageError("rows of a class stand for more rows than there are.")
+        apart = np.abs(sums - self.counts)[self.n_rows > 0]
+        if np.any(apart > WEIGHT_TOLERANCE * self.counts[self.n_rows > 0]):
+            raise MessageError(
+                "rows of a class do not stand for as many rows as there are of it."
+            )
         if self.soft_labels.size:
             sums = self.soft_labels.sum(axis=1)
             if self.soft_labels.min() < 0 or np.abs(sums - 1).max() > WEIGHT_TOLERANCE:

@@ -11,9 +11,18 @@ from ._errors import MessageError, short
 # The threshold of many research data centres for counts, means and variances.
 MIN_SAMPLES = 10
 
-NOT_INCLUDED = (
-    "Not in it: {}, their labels one by one, ids of persons, file names. No noise is "
-    "added: what can be computed from these numbers is revealed."
+NOT_INCLUDED = "Not in it: {}, their labels one by one, ids of persons, file names. "
+
+NO_NOISE = "No noise is added: what can be computed from these numbers is revealed."
+
+GUARANTEE = (
+    "Noise is added: whether any one row is among those of the client changes the "
+    "probability of any such message by a factor of {factor:.3g} at most, but for a "
+    "probability of {delta:g} (differential privacy with epsilon {epsilon:g} and delta "
+    "{delta:g}, for {adjacency}, rows clipped to norm {clip_norm:g}). Not covered: "
+    "that the client takes part, which labels may occur, persons with several rows, "
+    "and repeated releases of the same rows, whose epsilons and deltas add up. Numbers "
+    "of rows are noisy too."
 )
 
 
@@ -24,6 +33,8 @@ def small_groups(message, min_samples):
         raise ValueError(
             f"min_samples must be a whole number of at least 1, got {min_samples!r}."
         )
+    if getattr(message, "privacy", None) is not None:
+        return {}  # noise protects each row, and sizes of groups are noisy themselves
     sizes = message._group_sizes()
     return {group: size for group, size in sizes.items() if 0 < size < min_samples}
 
@@ -46,25 +57,36 @@ def describe(message, min_samples):
     """Table of what is in a message, what is not, and what gives rows away."""
     lines = [f"{type(message).__name__}: {message.kind}, {message.nbytes:,} bytes", ""]
     lines.append(text_table([("name", "content", "meaning"), *_entries(message)], "l"))
+    guarantee = getattr(message, "privacy", None)
     small = small_groups(message, min_samples)
     alone = any(size <= 1 for size in small.values())
     absent = "rows but those that are alone in a group" if alone else "rows"
-    lines += ["", NOT_INCLUDED.format(absent)]
+    noise = NO_NOISE if guarantee is None else _in_words(guarantee)
+    lines += ["", NOT_INCLUDED.format(absent) + noise]
     if small:
         lines.append(
             f"Fewer than {min_samples} rows, and therefore close to them: "
             f"{list_groups(small)}."
         )
-    elif message._group_sizes():
+    elif guarantee is None and message._group_sizes():
         lines.append(f"Every group of rows in it has at least {min_samples}.")
     losses = (f"{d} {message.rounding_error(d):.0e}" for d in ("float32", "float16"))
     lines.append(f"Loss by rounding, of the largest number: {', '.join(losses)}.")
     return "\n".join(lines)
 
 
+def _in_words(guarantee):
+    """What a guarantee of differential privacy says, and what it does not cover."""
+    return GUARANTEE.format(
+        factor=np.exp(min(guarantee["epsilon"], 700.0)), **guarantee
+    )
+
+
 def _entries(message):
     for field in fields(message):
         value = getattr(message, field.name)
+        if value is None and field.name == "privacy":
+            continue  # that no noise is added is said below
         for name, part in value.items() if isinstance(value, dict) else [("", value)]:
             full_name = f"{field.name}[{name!r}]" if name else field.name
             yield full_name, _content(part), field.metadata["meaning"]

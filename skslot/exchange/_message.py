@@ -11,8 +11,11 @@ from ._checks import (
     check_labels,
     check_name,
     check_numbers,
+    check_privacy,
     check_rows_of_classes,
     check_shapes,
+    check_text,
+    check_unique,
     kind_of_label,
 )
 from ._disclosure import MIN_SAMPLES, check_disclosure, describe
@@ -27,6 +30,9 @@ from ._wire import (
     read_file,
     to_wire,
 )
+
+# Facts that messages did not have at first, and that are not written if they are None.
+LATER_FACTS = ("privacy",)
 
 
 class _Value:
@@ -148,7 +154,9 @@ class Message:
 
     @staticmethod
     def fact(meaning, **options):
-        """Make a field that travels as JSON: text, a number, or a list of labels.
+        """Make a field that travels as JSON.
+
+        That is text, a number, a list of labels, or a dict of texts and numbers.
 
         Parameters
         ----------
@@ -190,8 +198,9 @@ class Message:
     def __repr__(self):
         """All fields, arrays by their shape: statistics do not belong into logs."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
-        if values.get("encoder") is None:
-            values.pop("encoder", None)
+        for name in ("encoder", *LATER_FACTS):
+            if values.get(name) is None:
+                values.pop(name, None)
         shown = ", ".join(f"{name}={_short(value)}" for name, value in values.items())
         return f"{type(self).__name__}({shown})"
 
@@ -280,7 +289,8 @@ class Message:
     def save(self, path, dtype="float32", min_samples=MIN_SAMPLES):
         """Write the message to a file, unless it says too much about single rows.
 
-        The file appears as a whole or not at all; an older one is replaced.
+        The file appears as a whole or not at all, for its owner only; an older one is
+        replaced and keeps its mode. A symbolic link is not followed.
 
         Parameters
         ----------
@@ -301,7 +311,7 @@ class Message:
             raise MessageError(
                 error.reason, error.client, path, small_groups=small
             ) from None
-        with atomic_output(path) as file:
+        with atomic_output(path, private=True) as file:
             file.write(data)
 
     @classmethod
@@ -432,7 +442,11 @@ class Message:
         return encoded_size(self.kind, self._wire_arrays(), self._json_facts(), dtype)
 
     def _json_facts(self):
-        facts = {name: _plain(value) for name, value in self._facts().items()}
+        facts = {
+            name: _plain(value)
+            for name, value in self._facts().items()
+            if value is not None or name not in LATER_FACTS
+        }
         return {**facts, "n_features": int(self.n_features)}
 
     @classmethod
@@ -442,8 +456,12 @@ class Message:
             message = cls._build(arrays, header)
             message._check_names()
             message._check(deep=True)
-            if header.get("n_features", message.n_features) != message.n_features:
-                raise MessageError("the header announces another number of features.")
+            for name, what in {"n_features": "features", "n_samples": "rows"}.items():
+                found = getattr(message, name, None)
+                if header.get(name, found) != found:
+                    raise MessageError(
+                        f"the header announces another number of {what}."
+                    )
         except MessageError as error:
             raise MessageError(error.reason, client) from None
         return message
@@ -456,7 +474,7 @@ class Message:
                 f"expected a message of kind {cls.kind!r}, got "
                 f"{short(header.get('kind'))}."
             )
-        values = {**header, **cls._fields_of(arrays)}
+        values = {**dict.fromkeys(LATER_FACTS), **header, **cls._fields_of(arrays)}
         missing = [f.name for f in fields(cls) if f.name not in values]
         if missing:
             raise MessageError(f"this message of kind {cls.kind!r} lacks {missing}.")
@@ -474,6 +492,7 @@ class Message:
             sizes = check_shapes(self)
             if hasattr(self, "counts"):
                 check_rows_of_classes(self.classes, self.counts)
+                check_unique(self.classes)
             self._check_values(sizes, deep)
         except MessageError as error:
             raise MessageError(error.reason, getattr(self, "client", None)) from None
@@ -485,6 +504,8 @@ class Message:
             check_labels(self.classes)
         if not isinstance(self.encoder, str | None):
             raise MessageError(f"encoder must be text, got {short(self.encoder)}.")
+        check_text("encoder", self.encoder)
+        check_privacy(getattr(self, "privacy", None))
 
     def _check_values(self, sizes, deep):
         """Refuse values that cannot be, in arrays of the right shapes."""
@@ -496,6 +517,8 @@ def _plain(value):
         value = value.tolist()
     if isinstance(value, list):
         return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {name: _plain(item) for name, item in value.items()}
     return value if isinstance(value, str | int | float | None) else str(value)
 
 

@@ -143,8 +143,7 @@ class MixedEffectsModel(Message):
             raise MessageError("a class has fewer rows than clients that hold it.")
         if self.class_counts.sum(dtype=np.float64) > MAX_COUNT:
             raise MessageError("class_counts add up to more rows than there can be.")
-        if deep:
-            arrays = self._wire_arrays()
-            check_covariance("the covariance", arrays["covariance_triangle"])
-            if arrays["reference_triangle"].tensor.size:
-                check_covariance("the reference", arrays["reference_triangle"])
+        arrays = self._wire_arrays()
+        check_covariance("the covariance", arrays["covariance_triangle"], deep)
+        if arrays["reference_triangle"].tensor.size:
+            check_covariance("the reference", arrays["reference_triangle"], deep)

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from .._clients import shorten
+from .._warnings import warn_user
 from ._errors import MessageError, short
 from ._message import Message
-from ._wire import decode, read_file, read_header
+from ._wire import decode, open_regular, read_file, read_header
 
 # Traits that messages of one exchange may differ in when one server step reads them.
 MAY_DIFFER = ("part for alignment", "covariance_type")
@@ -28,7 +29,7 @@ class Sender:
 
     ``class_counts`` has the number of rows of each class, if the message says it, and
     ``n_samples`` is None in those of a server. ``traits`` is what must be the same in
-    all messages, by the words for it.
+    all messages, by the words for it; ``is_private`` need not be.
     """
 
     kind: type
@@ -38,6 +39,7 @@ class Sender:
     traits: dict
     n_bytes: int | None = None
     path: Path | None = None
+    is_private: bool = False
 
     @classmethod
     def of(cls, message, wire_dtype=None, path=None):
@@ -52,6 +54,7 @@ class Sender:
             message._traits(),
             None if wire_dtype is None else message._nbytes(wire_dtype),
             path,
+            getattr(message, "privacy", None) is not None,
         )
 
     @property
@@ -239,7 +242,7 @@ class ReceivedMessages:
                 check_agreement(other, sender, traits)
             is_named = sender.client is not None
             if sender.client in names or is_named != (senders[0].client is not None):
-                raise ValueError(
+                raise MessageError(
                     f"messages came from clients {shorten(s.client for s in senders)}; "
                     "give each client a name of its own in client_update(..., "
                     "client=...)."
@@ -249,6 +252,17 @@ class ReceivedMessages:
         if not senders:
             raise ValueError("messages is empty: there is no client to learn from.")
         self._senders = senders
+        self._warn_if_some_are_private()
+
+    def _warn_if_some_are_private(self):
+        """Say whose rows have a guarantee of privacy if others' have none."""
+        others = [s.client for s in self._senders if not s.is_private]
+        if others and len(others) < len(self._senders):
+            warn_user(
+                f"clients {shorten(others)} sent messages without differential "
+                "privacy, the others with: what is learned keeps the guarantee of the "
+                "others, and gives these clients none."
+            )
 
 
 def receive(messages, *kinds, wire_dtype=None):
@@ -447,7 +461,7 @@ class MessageFiles:
 
 def _peek(path):
     try:
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             return read_header(file.read(8), file.read)
     except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return {}

@@ -5,6 +5,7 @@ from numbers import Integral
 import numpy as np
 
 from ._checks import MAX_COUNT, check_number
+from ._errors import MessageError
 from ._message import Message
 
 LARGEST = np.finfo(np.float64).max
@@ -100,8 +101,14 @@ class FeatureScale(Message):
         X_scaled : ndarray of shape (n_samples, n_features)
             The rows to train on, in float32.
         """
-        # in float64, as offsets may be much larger than the spread
-        return ((X - self.mean) / self.scale).astype(np.float32)
+        with np.errstate(over="ignore"):
+            # in float64, as offsets may be much larger than the spread
+            scaled = ((X - self.mean) / self.scale).astype(np.float32)
+        if not np.isfinite(scaled).all():
+            raise MessageError(
+                "mean and scale do not fit these rows: scaled, they are infinite."
+            )
+        return scaled
 
     def _check_values(self, sizes, deep):
         check_number("scale", self.scale, np.finfo(np.float64).tiny, LARGEST)
@@ -163,7 +170,7 @@ class HeadWeights(Message):
     @property
     def n_samples(self):
         """Number of rows."""
-        return int(self.counts.sum())
+        return int(self.counts.sum(dtype=np.int64))
 
     def __repr__(self):
         shapes = {name: np.shape(array) for name, array in self.weights.items()}
@@ -175,12 +182,15 @@ class HeadWeights(Message):
     def _traits(self):
         traits = super()._traits()
         del traits["kind of labels"]  # the same in the same list of classes
-        shapes = {name: np.shape(array) for name, array in self.weights.items()}
+        head = {
+            name: ("numbers" if array.dtype.kind == "f" else "integers", array.shape)
+            for name, array in self.weights.items()
+        }
         return {
             **traits,
             "list of classes": tuple(self.classes),
             "round of training": self.n_rounds,
-            "head": tuple(sorted(shapes.items())),
+            "head": tuple(sorted(head.items())),
         }
 
     def _check_values(self, sizes, deep):

@@ -7,8 +7,9 @@ kind of message, precision, scales of the arrays, all facts, and a checksum of t
 import hashlib
 import json
 import math
+import os
 import re
-from pathlib import Path
+import stat
 from typing import NamedTuple
 
 import numpy as np
@@ -26,8 +27,14 @@ FORMAT = "1"
 MAX_HEADER = 2**20
 MAX_CONTAINERS = 4
 STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"')
+# Largest file that is read: 32,000 features in float32.
+MAX_BYTES = 2**31
+NO_MESSAGE = (
+    "these bytes are not a skslot message, or not all of it; if it was one, send it "
+    "again ({})."
+)
 # Numbers that are looked at together.
-PIECE = 2**14
+PIECE = 2**11
 # Exponents of scales: those of float64, denormal numbers included.
 MAX_EXPONENT = 1100
 # Types in the order of safetensors, which writes the last of them first.
@@ -92,7 +99,7 @@ def encoded_size(kind, arrays, facts, dtype):
         code = "BOOL" if sent.kind == "b" else f"{sent.kind.upper()}{8 * sent.itemsize}"
         layout[name] = {"dtype": code, "shape": shape, "data_offsets": [start, stop]}
     text = json.dumps(layout, separators=(",", ":"), ensure_ascii=False)
-    length = len(text.encode())
+    length = len(text.encode(errors="surrogatepass"))
     return 8 + length + -length % 8 + stop
 
 
@@ -113,11 +120,7 @@ def decode(data):
         version, scales = header["format"], header["scales"]
         expected = checksum(header, tensors)
     except (SafetensorError, ValueError, LookupError, TypeError) as e:
-        reason = (
-            "these bytes are not a skslot message, or not all of it; if it was one, "
-            f"send it again ({str(e)[:200]})."
-        )
-        raise MessageError(reason) from e
+        raise MessageError(NO_MESSAGE.format(str(e)[:200])) from e
     if version != FORMAT:
         raise MessageError(
             f"this message has format {short(version)}, but this version of skslot "
@@ -152,20 +155,26 @@ def to_wire(array, dtype):
     return WireArray(array.astype(dtype, order="C", copy=False), exponent)
 
 
-def came_by(array, dtype):
-    """Whether an array may have been sent in this precision."""
+def scale_on_wire(array, dtype):
+    """Exponent by which an array may have been sent in this precision, None if not."""
+    if array.dtype == dtype:
+        return 0
     size = largest(array)
     # the largest number may have been rounded up to a power of two
-    exponents = {_exponent(s, dtype) for s in (size, np.nextafter(size, 0.0))}
-    return any(_fits(array, exponent, dtype) for exponent in exponents)
+    exponents = [_exponent(s, dtype) for s in (size, np.nextafter(size, 0.0))]
+    return next((each for each in exponents if _fits(array, each, dtype)), None)
 
 
 def _fits(array, exponent, dtype):
     """Whether a scaled array stays as it is in this precision."""
-    # piece by piece: reading a message must not take many times its memory
-    pieces = (array[start : start + PIECE] for start in range(0, len(array), PIECE))
-    scaled = (np.ldexp(piece, -exponent) for piece in pieces)
+    scaled = (np.ldexp(piece, -exponent) for piece in pieces_of(array))
     return all(np.array_equal(piece.astype(dtype), piece) for piece in scaled)
+
+
+def pieces_of(array):
+    """Numbers piece by piece: reading a message must not take many times its memory."""
+    numbers = array.reshape(-1)
+    return (numbers[start : start + PIECE] for start in range(0, len(numbers), PIECE))
 
 
 def largest(array):
@@ -240,11 +249,53 @@ def _refuse_constant(name):
 
 
 def read_file(path, read):
-    """What ``read`` makes of the bytes of a file; errors name the file."""
+    """What ``read`` makes of the bytes of a file; errors name the file.
+
+    The file is as long as its header says and no longer than a message may be, or it is
+    not read.
+    """
     try:
-        return read(Path(path).read_bytes())
+        with open_regular(path) as file:
+            _check_size(file)
+            file.seek(0)
+            data = file.read()
+        return read(data)
     except MessageError as error:
         raise MessageError(error.reason, error.client, path) from error
+
+
+def open_regular(path):
+    """Open a file to read; others, such as a pipe, might never end, or never begin."""
+    file = open(path, "rb", opener=_open_at_once)
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise MessageError("it is no regular file; copy what is in it to one first.")
+    return file
+
+
+def _open_at_once(path, flags):
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
+def _check_size(file):
+    """Refuse a file whose length is not the one in its header, or too much."""
+    size = os.fstat(file.fileno()).st_size
+    try:
+        length = _check_length(file.read(8))
+        layout = json.loads(file.read(length))
+        layout.pop("__metadata__", None)
+        stops = [entry["data_offsets"][1] for entry in layout.values()]
+        expected = 8 + length + max(stops, default=0)
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as e:
+        raise MessageError(NO_MESSAGE.format(str(e)[:200])) from e
+    if size != expected:
+        reason = f"it has {size} bytes, and its header announces {short(expected)}"
+        raise MessageError(NO_MESSAGE.format(reason))
+    if size > MAX_BYTES:
+        raise MessageError(
+            f"it has {size / 2**30:.1f} GiB, and at most {MAX_BYTES / 2**30:.0f} are "
+            "read; send it with less precision or fewer features."
+        )
 
 
 # ---------------------------------------------------------------------- fields

@@ -7,6 +7,7 @@ from itertools import groupby
 import numpy as np
 
 from .._optional import import_optional
+from .._text import printable
 from ._paper_tables import (
     csv_table,
     grouped_table,
@@ -72,7 +73,7 @@ class Leaderboard:
     @property
     def title(self):
         """The comparison and its data in a line."""
-        return f"methods: one-shot methods compared, on {self.data}"
+        return f"methods: one-shot methods compared, on {printable(self.data)}"
 
     def rows(self):
         """Compute the rows of the table.
@@ -161,7 +162,8 @@ class Leaderboard:
             if errors:
                 lines.append(
                     f"{method} with alignment {alignment} at alpha {_text_of(alpha)} "
-                    f"failed on {len(errors)} of {len(runs)} partitions: {errors[0]}"
+                    f"failed on {len(errors)} of {len(runs)} partitions: "
+                    f"{printable(errors[0])}"
                 )
         return "\n".join(lines)
 

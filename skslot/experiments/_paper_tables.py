@@ -11,7 +11,7 @@ from itertools import groupby
 import numpy as np
 from scipy.stats import sem
 
-from .._text import text_table
+from .._text import printable, text_table
 from ._sites import KNOWN_SITES, MANY, NEW_SITES
 
 ONE_SHOT = ("O-FedAvg", "FedCGS", "FedPFT")
@@ -246,9 +246,8 @@ class ExperimentResult:
     def title(self):
         """The experiment and its data in a line."""
         origin = f" ({self.dataset})" if self.dataset else ""
-        return (
-            f"{self.experiment}: {PLANS[self.experiment].title}, on {self.data}{origin}"
-        )
+        data = printable(f"{self.data}{origin}")
+        return f"{self.experiment}: {PLANS[self.experiment].title}, on {data}"
 
     def rows(self):
         """Compute the rows of the table.

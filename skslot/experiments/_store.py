@@ -5,6 +5,7 @@ from dataclasses import asdict, fields
 from pathlib import Path
 
 from .. import __version__
+from .._atomic import naming
 
 
 class RunStore:
@@ -55,5 +56,5 @@ class RunStore:
         self._append(json.dumps(record) + "\n")
 
     def _append(self, text):
-        with self.path.open("a", encoding="utf-8") as file:
+        with naming(self.path), self.path.open("a", encoding="utf-8") as file:
             file.write(text)

@@ -33,6 +33,7 @@ def make_client_app(
     wire_dtype="float64",
     receive=None,
     secure_aggregation=None,
+    privacy=None,
 ):
     """Make the app that runs at each site.
 
@@ -50,8 +51,8 @@ def make_client_app(
         The same as at the server: an aligner, a classifier of :mod:`skslot`, or a
         Pipeline of the two.
     classes : array-like of shape (n_classes,), default=None
-        Labels that may occur; by default those in ``y``. FedAvgClassifier and
-        ``secure_aggregation`` need it.
+        Labels that may occur; by default those in ``y``. FedAvgClassifier,
+        ``secure_aggregation`` and ``privacy`` need it.
     encoder : str, default=None
         Fingerprint of what made the features; clients with different ones are not
         combined.
@@ -68,6 +69,11 @@ def make_client_app(
         Settings by which the server learns sums over all clients and no message; the
         same as at the server. The site then answers no request but those of secure
         aggregation. Only for a classifier that needs sums, without an aligner.
+    privacy : PrivacyBudget, default=None
+        Guarantee of differential privacy for the rows of this site, which the site
+        chooses, not the server; by default that of the estimator. It needs ``classes``
+        if there are labels, and an estimator that sends one message in a run. Every run
+        is a release, and runs add up.
 
     Returns
     -------
@@ -92,10 +98,10 @@ def make_client_app(
     'ClientApp'
     """
     flower, clientapp, _ = flower_modules()
-    steps, secure = ClientSteps(estimator, classes, encoder), None
+    steps, secure = ClientSteps(estimator, classes, encoder, privacy), None
     allowed, kinds = steps.allowed, steps.contents
     if secure_aggregation is not None:
-        check_sums_suffice(estimator)
+        check_sums_suffice(steps.aligner, steps.classifier)
         secure = SecureSteps(secure_aggregation, classes)
         steps.classifier.set_params(wire_dtype="float64")  # sums are rounded, once
         allowed, kinds = secure.allowed, {**kinds, **secure.contents}

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, field
 from typing import NamedTuple
 
 from .._clients import client_order
+from .._text import printable
 from ..exchange import LinearModel, MessageError
 from ..exchange._receiving import find_misfits
 
@@ -55,7 +56,7 @@ class ClientRecord:
             return text
         detail = REASONS[self.code] if self.detail is None else self.detail
         where = "" if self.client is None else f" (node {self.node})"
-        return f"{text}{where} at step {self.step!r}: {self.code}, {detail}"
+        return f"{text}{where} at step {self.step!r}: {self.code}, {printable(detail)}"
 
 
 @dataclass
@@ -101,7 +102,7 @@ class FederationReport:
     note: str | None = None
 
     def __str__(self):
-        reason = "" if self.reason is None else f", {self.reason}"
+        reason = "" if self.reason is None else f", {printable(self.reason)}"
         head = f"run {self.run_id}: {self.status}{reason}"
         lines = [f"  {record}" for record in self.clients]
         note = [] if self.note is None else [f"  {self.note}"]

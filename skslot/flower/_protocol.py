@@ -167,9 +167,10 @@ def _learn(classifier, contents):
 class ClientSteps:
     """What one client answers, by the name of the step."""
 
-    def __init__(self, estimator, classes=None, encoder=None):
+    def __init__(self, estimator, classes=None, encoder=None, privacy=None):
         self.aligner, self.classifier = split_estimator(estimator)
         self.classes, self.encoder = classes, encoder
+        _set_privacy(self.aligner, self.classifier, classes, privacy)
         is_trained = isinstance(self.classifier, FedAvgClassifier)
         if is_trained and classes is None:
             raise ValueError(
@@ -205,7 +206,9 @@ class ClientSteps:
     def answer(self, step, contents, X, y, client):
         """The message to the server."""
         if step == "statistics":
-            message = self.aligner.client_update(X, y=y, client=client)
+            message = self.aligner.client_update(
+                X, y=y, classes=self.classes, client=client
+            )
             return message.with_encoder(self.encoder)
         if self.aligner is not None:
             own = self.answer("statistics", contents, X, y, client)
@@ -219,6 +222,35 @@ class ClientSteps:
                 X, y, classes=self.classes, client=client, **others
             )
         return message.with_encoder(self.encoder)
+
+
+def _set_privacy(aligner, classifier, classes, privacy):
+    """Set the guarantee that a site asks for, unless one message could not give it."""
+    steps = [step for step in (aligner, classifier) if step is not None]
+    if privacy is None and all(step.privacy is None for step in steps):
+        return
+    if len(steps) > 1:
+        raise ValueError(
+            "a Pipeline sends two messages on the same rows, and the second is on rows "
+            "that were moved by the first; with privacy, give the classifier its "
+            "aligner as a parameter, so that one message serves both."
+        )
+    (step,) = steps
+    if "privacy" not in step.get_params(deep=False):
+        raise ValueError(
+            f"{type(step).__name__} has no guarantee of differential privacy to give: "
+            "its messages are not made of counts, sums and second moments alone. Use "
+            "MixedEffectsClassifier, FedCGSClassifier, FedRidgeClassifier or "
+            "FedCOFClassifier."
+        )
+    if privacy is not None:
+        step.set_params(privacy=privacy)
+    has_labels = step is classifier or step._needs_labels
+    if has_labels and classes is None:
+        raise ValueError(
+            "privacy needs classes=, the labels of all clients, the same at each of "
+            "them: which of them a site has is not to be told."
+        )
 
 
 def answer_types(estimator):

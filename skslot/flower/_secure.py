@@ -10,7 +10,6 @@ from .._linalg import pack_triangle, unpack_triangle
 from ..exchange import ClassStatistics, Message, MessageError
 from ._exchanges import Exchanges, RunAborted
 from ._masked_sum import KEY, SEALED, SEED, Member, UnmaskError, unmask
-from ._protocol import split_estimator
 
 # Steps of one sum, in their order.
 STEPS = ("keys", "shares", "masked", "reveal")
@@ -125,9 +124,8 @@ class SecureAggregation:
         return max(self.min_clients, n_clients // 2 + 1)
 
 
-def check_sums_suffice(estimator):
-    """Refuse an estimator whose server step needs more than sums over all rows."""
-    aligner, classifier = split_estimator(estimator)
+def check_sums_suffice(aligner, classifier):
+    """Refuse what needs more at the server than sums over all rows."""
     if aligner is None:
         aligner = getattr(classifier, "aligner", None)
     if aligner is not None:
@@ -143,6 +141,11 @@ def check_sums_suffice(estimator):
             "server step needs the message of every single client, of which the "
             "server would have sums only. FedCGSClassifier and FedRidgeClassifier "
             "need no more."
+        )
+    if classifier.privacy is not None:
+        raise ValueError(
+            "secure_aggregation does not go with privacy: with noise, sums may leave "
+            "the range that they are masked in. Leave out one of the two."
         )
 
 

@@ -89,10 +89,9 @@ def make_server_app(
     'ServerApp'
     """
     flower, _, serverapp = flower_modules()
-    if secure_aggregation is None:
-        split_estimator(estimator)
-    else:
-        check_sums_suffice(estimator)
+    steps = split_estimator(estimator)
+    if secure_aggregation is not None:
+        check_sums_suffice(*steps)
     app = serverapp.ServerApp()
     defaults = {
         "n-clients": n_clients,

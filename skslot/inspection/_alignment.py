@@ -7,7 +7,14 @@ from sklearn.utils import check_consistent_length, column_or_1d
 from .._clients import clients_array
 from ..alignment import MixedEffectsAligner
 from ._alignment_report import fitted_parts, with_own_offsets
-from ._drawing import CLASS_COLOURS, CLIENT_COLOURS, OTHERS, axes_for, place_legend
+from ._drawing import (
+    CLASS_COLOURS,
+    CLIENT_COLOURS,
+    OTHERS,
+    as_drawn,
+    axes_for,
+    place_legend,
+)
 
 COLOURS = {"client": CLIENT_COLOURS, "class": CLASS_COLOURS}
 
@@ -214,7 +221,7 @@ def _coloured(labels, colours):
     shown = np.sort(np.argsort(-counts, kind="stable")[: len(colours)])
     palette = np.full(len(values), OTHERS)
     palette[shown] = colours[: len(shown)]
-    legend = {str(values[code]): palette[code] for code in shown}
+    legend = {as_drawn(values[code]): palette[code] for code in shown}
     if len(values) > len(shown):
         legend = {f"{len(values) - len(shown)} others": OTHERS, **legend}
     return palette[codes], legend

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.linalg import eigvalsh
 from sklearn.utils.validation import check_is_fitted
 
-from .._text import text_table
+from .._text import printable, text_table
 from ..alignment import FederatedOTAligner, MixedEffectsAligner
 from ..geometry import gaussian_wasserstein
 
@@ -204,9 +204,8 @@ class Report:
 
     def __repr__(self):
         lines = [self._title, text_table([self._heads, *self._rows()])]
-        lines += [
-            fill(f"! {text}", 88, subsequent_indent="  ") for text in self.warnings
-        ]
+        notes = (f"! {printable(text)}" for text in self.warnings)
+        lines += [fill(note, 88, subsequent_indent="  ") for note in notes]
         return "\n".join(lines)
 
     def _repr_html_(self):

@@ -3,6 +3,7 @@
 import numpy as np
 
 from .._optional import import_optional
+from .._text import printable
 
 # Distinct for colour-blind readers as well. Clients and classes have colours of their
 # own, so that nobody takes a client for the class of the same colour.
@@ -51,6 +52,11 @@ def axes_for(ax, shape, cell_size):
         squeeze=False,
     )
     return figure, axes
+
+
+def as_drawn(name):
+    """Name of a client or class for a picture, in which no ``$`` begins a formula."""
+    return printable(name).replace("$", r"\$")
 
 
 def place_legend(ax, title):

@@ -9,7 +9,7 @@ from ._alignment_report import (
     fitted_parts,
     pairwise_distances,
 )
-from ._drawing import Display, axes_for
+from ._drawing import Display, as_drawn, axes_for
 
 MOST_NUMBERS = 20  # more rows or columns than this have no room for numbers
 
@@ -193,8 +193,8 @@ def _draw_heat_map(ax, values, rows, columns, *, most, cmap, text="{:.3g}"):
     values = np.ma.asarray(values)
     ax.set_facecolor("white")
     image = ax.imshow(values, cmap=cmap, vmin=0, vmax=most, aspect="auto")
-    ax.set_xticks(range(len(columns)), [str(name) for name in columns])
-    ax.set_yticks(range(len(rows)), [str(name) for name in rows])
+    ax.set_xticks(range(len(columns)), [as_drawn(name) for name in columns])
+    ax.set_yticks(range(len(rows)), [as_drawn(name) for name in rows])
     ax.tick_params(length=0)
     if sum(len(str(name)) for name in columns) > 28:
         ax.tick_params(axis="x", labelrotation=90)

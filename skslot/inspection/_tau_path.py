@@ -13,7 +13,14 @@ from ..alignment import FederatedOTAligner, MixedEffectsAligner
 from ..classifiers import MixedEffectsClassifier
 from ..metrics._client_scores import ClientScorer, score_clients
 from ..model_selection._search import aligner_path, client_column_of, folds_of
-from ._drawing import CLIENT_COLOURS, OTHERS, Display, axes_for, place_legend
+from ._drawing import (
+    CLIENT_COLOURS,
+    OTHERS,
+    Display,
+    as_drawn,
+    axes_for,
+    place_legend,
+)
 
 OTHER_STYLES = "--", "-.", (0, (1, 3))
 
@@ -256,16 +263,16 @@ class TauPathDisplay(Display):
                 self.scores[:, index],
                 color=CLIENT_COLOURS[index] if few else OTHERS,
                 linewidth=1.2,
-                label=str(client) if few else None,
+                label=as_drawn(client) if few else None,
             )
         ax.plot(self.taus, self.mean, "k-o", linewidth=2.5, markersize=5, label="mean")
         ax.plot(self.taus, self.worst, "k:", linewidth=2, label="worst")
         others = (self.other_scores or {}).items()
         for (name, scores), style in zip(others, cycle(OTHER_STYLES), strict=False):
-            label = f"mean, {name}"
+            label = f"mean, {as_drawn(name)}"
             ax.axhline(scores.mean(), color="k", ls=style, linewidth=1.5, label=label)
         self._mark(ax)
-        ax.set(xlabel="tau (strength of the maps)", ylabel=self.metric)
+        ax.set(xlabel="tau (strength of the maps)", ylabel=as_drawn(self.metric))
         ax.spines[["top", "right"]].set_visible(False)
         place_legend(ax, "client" if few else f"{len(self.clients)} clients in grey")
         self.figure_, self.ax_ = figure, ax

@@ -4,7 +4,7 @@ import numpy as np
 
 from ..alignment import MixedEffectsAligner
 from ._alignment_report import fitted_parts, variance_shares
-from ._drawing import Display, axes_for
+from ._drawing import Display, as_drawn, axes_for
 
 # Dark, middle, light: apart in black and white too. What a site does is of one hue.
 COLOURS = {
@@ -122,7 +122,7 @@ class VarianceComponentsDisplay(Display):
         ax.set_xlim(0, 1)
         ax.set_ylim(len(rows) - 0.5, -0.6)  # the first on top
         ax.set_xticks(np.linspace(0, 1, 6), [f"{x:.0%}" for x in np.linspace(0, 1, 6)])
-        ax.set_yticks(rows, self.names)
+        ax.set_yticks(rows, [as_drawn(name) for name in self.names])
         ax.tick_params(axis="y", length=0)
         ax.set_xlabel("share of the variance of rows")
         ax.spines[["top", "right", "left"]].set_visible(False)

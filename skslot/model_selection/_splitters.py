@@ -280,15 +280,18 @@ class CellHoldoutKFold(StratifiedClientKFold):
 
 def _stratified_folds(y, clients, n_splits, rng=None):
     """Deal out the rows of each cell evenly: an array of test rows for each fold."""
-    if n_splits > len(y):
-        raise ValueError(
-            f"n_splits={n_splits} is more than the {len(y)} rows there are."
-        )
     _, labels = np.unique(y, return_inverse=True)
     order = np.arange(len(y)) if rng is None else rng.permutation(len(y))
     order = order[np.lexsort((labels[order], clients[order]))]
     # a client with one row would be unknown when that row is tested: keep it to train
     order = order[np.bincount(clients)[clients[order]] > 1]
+    if n_splits > len(order):
+        raise ValueError(
+            f"n_splits={n_splits} folds need as many rows to test, but only "
+            f"{len(order)} of {len(y)} are of clients with more than one row, and the "
+            "row of a client that has no other is always in training. Use fewer folds, "
+            "or LeaveOneClientOut."
+        )
     # dealing out like cards, cell after cell, also balances the folds in size
     return [order[fold::n_splits] for fold in range(n_splits)]
 

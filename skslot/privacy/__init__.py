@@ -1,6 +1,6 @@
 """Differential privacy for what clients send."""
 
+from ._budget import PrivacyBudget, PrivateStatistics
 from ._mechanism import gaussian_noise_scale
-from ._release import PrivacyBudget
 
-__all__ = ["PrivacyBudget", "gaussian_noise_scale"]
+__all__ = ["PrivacyBudget", "PrivateStatistics", "gaussian_noise_scale"]

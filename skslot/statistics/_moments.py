@@ -5,6 +5,10 @@ from numbers import Real
 import numpy as np
 from scipy.sparse import issparse
 
+# Fourth powers of smaller distances come near the end of float64, so that their sums
+# are kept in another unit, by its power of two.
+SMALL = 2.0**-170
+SMALL_EXPONENT = -380
 # Enough rows that adding their products (m^2 work) disappears behind computing them
 # (rows * m^2 work), few enough to stay in the cache.
 TILE_ROWS = 1024
@@ -67,8 +71,10 @@ class FeatureMoments:
         self._mean_rest = np.zeros(self.n_features)  # what rounding the mean cut off
         # one zero seen m^2 times: no memory for a matrix that the first rows replace
         self._scatter = np.broadcast_to(0.0, (self.n_features, self.n_features))
+        # sums of third and fourth powers of distances, in units of 2 ** exponent
         self._cubic = np.zeros(self.n_features)
         self._quartic = 0.0
+        self._exponent = 0
 
     def __repr__(self):
         return (
@@ -171,8 +177,9 @@ class FeatureMoments:
             The coefficient, between 0 and 1.
         """
         sample = self.sample_covariance()
+        scaled = np.ldexp(sample, -2 * self._exponent) if self._exponent else sample
         coefficient = shrinkage_coefficient(
-            shrinkage, sample, self.n_samples, self._quartic
+            shrinkage, scaled, self.n_samples, self._quartic
         )
         return shrink_covariance(sample, coefficient, out=sample), coefficient
 
@@ -197,26 +204,43 @@ class FeatureMoments:
         n_samples = self.n_samples + other.n_samples
         apart = (other.mean - self.mean) + (other._mean_rest - self._mean_rest)
         own_share, share = self.n_samples / n_samples, other.n_samples / n_samples
-        own_cubic, own_quartic = self._sums_around(-share * apart)
-        cubic, quartic = other._sums_around(own_share * apart)
+        exponent = max(self._exponent, other._exponent, _exponent_of(apart))
+        with np.errstate(invalid="ignore", over="ignore"):
+            own_cubic, own_quartic = self._sums_around(-share * apart, exponent)
+            cubic, quartic = other._sums_around(own_share * apart, exponent)
+        if not np.isfinite(own_quartic + quartic):
+            raise ValueError(
+                "the rows are too far apart for float64: the fourth power of their "
+                "distances is infinite; no row was added."
+            )
         between = np.outer(own_share * other.n_samples * apart, apart)
         self._scatter = self._scatter + other._scatter + between
         self._cubic = own_cubic + cubic
         self._quartic = own_quartic + quartic
+        self._exponent = exponent
         self.mean, self._mean_rest = _add_exactly(
             self.mean, share * apart + self._mean_rest
         )
         self.n_samples = n_samples
         return self
 
-    def _sums_around(self, shift):
-        """Sums of ``|y|^2 y`` and ``|y|^4`` after ``shift`` is added to every y."""
-        n, trace, squared = self.n_samples, np.trace(self._scatter), shift @ shift
-        scattered = self._scatter @ shift
-        cubic = self._cubic + 2 * scattered + (trace + n * squared) * shift
+    def _sums_around(self, shift, exponent=0):
+        """Sums of ``|y|^2 y`` and ``|y|^4`` after ``shift`` is added to every y.
+
+        They are in units of ``2 ** exponent``.
+        """
+        scatter, change = self._scatter, self._exponent - exponent
+        own_cubic = np.ldexp(self._cubic, 3 * change)
+        own_quartic = np.ldexp(self._quartic, 4 * change)
+        if exponent:
+            scatter = np.ldexp(scatter, -2 * exponent)
+            shift = np.ldexp(shift, -exponent)
+        n, trace, squared = self.n_samples, np.trace(scatter), shift @ shift
+        scattered = scatter @ shift
+        cubic = own_cubic + 2 * scattered + (trace + n * squared) * shift
         quartic = (
-            self._quartic
-            + 4 * (self._cubic @ shift)
+            own_quartic
+            + 4 * (own_cubic @ shift)
             + 4 * (shift @ scattered)
             + 2 * squared * trace
             + n * squared**2
@@ -243,7 +267,24 @@ def _add_exactly(first, second):
     return total, (first - (total - added)) + (second - added)
 
 
+def _exponent_of(distances):
+    """Power of two of the unit for sums of fourth powers of distances."""
+    return SMALL_EXPONENT if np.abs(distances).max() < SMALL else 0
+
+
 def _moments_of_rows(X):
+    """Moments of rows; those that are very close together get another unit."""
+    moments = _sums_of_rows(X)
+    if moments._quartic < SMALL**4:
+        apart = X - moments.mean
+        exponent = _exponent_of(apart)
+        scaled = _sums_of_rows(np.ldexp(apart, -exponent))
+        moments._cubic, moments._quartic = scaled._cubic, scaled._quartic
+        moments._exponent = exponent
+    return moments
+
+
+def _sums_of_rows(X):
     """One pass over the rows, tile by tile."""
     n, n_features = X.shape
     # Any centre near the mean will do; rows from all over X give one even when X is
@@ -351,6 +392,11 @@ def shrinkage_coefficient(shrinkage, covariance, n_samples, quartic=None):
         )
     n_features = len(covariance)
     mean_eigenvalue = np.trace(covariance) / n_features
+    unit = _exponent_of(mean_eigenvalue)
+    if unit:  # the coefficient has no unit, but its squares might be lost
+        covariance = np.ldexp(covariance, -unit)
+        mean_eigenvalue = np.ldexp(mean_eigenvalue, -unit)
+        quartic = None if quartic is None else np.ldexp(quartic, -2 * unit)
     squared_norm = np.einsum("ij,ij->", covariance, covariance)
     if n_features == 1:
         return 0.0

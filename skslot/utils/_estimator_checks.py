@@ -18,7 +18,8 @@ def check_estimator(estimator):
     Parameters
     ----------
     estimator : estimator object
-        The estimator, not fitted; with ``random_state``, if it has one.
+        The estimator, not fitted; with ``random_state``, if it has one, and without
+        ``privacy``, as noise makes every message differ.
 
     Raises
     ------

@@ -177,3 +177,18 @@ def test_adapted_maps_cannot_be_inverted(clients):
     aligner = FederatedOTAligner(unknown_client="adapt").fit(X, client_ids=ids)
     with pytest.raises(ValueError, match=r"\['rome'\] .* add_client"):
         aligner.inverse_transform(X, client_ids="rome")
+
+
+@pytest.mark.parametrize("column", ["site", 1])
+def test_new_client_may_come_with_the_column_of_ids(clients, column):
+    X, ids = clients
+    table = pd.DataFrame(X, columns=list("abcd"))
+    table.insert(1, "site", ids)
+    new = ids == "lima"
+    aligner = FederatedOTAligner(client_column=column).fit(table[~new])
+    plain = clone(aligner).fit(table[~new])
+    aligner.add_client(table[new], "lima")
+    plain.add_client(table[new].drop(columns="site"), "lima")
+    assert np.array_equal(aligner.transform(table), plain.transform(table))
+    with pytest.raises(ValueError, match="rows are of client .'lima'.* of 'rome'"):
+        aligner.add_client(table[new], "rome")

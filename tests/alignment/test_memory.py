@@ -1,12 +1,14 @@
 """Caching of statistics, reference and maps."""
 
+import json
+
 import joblib
 import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import clone
 
-from skslot import FederatedOTAligner
+from skslot import FederatedOTAligner, MixedEffectsAligner
 
 
 @pytest.mark.parametrize("make", [str, joblib.Memory], ids=["str", "joblib"])
@@ -102,3 +104,32 @@ def test_cached_fit_can_be_continued(clients, tmp_path):
     np.testing.assert_allclose(
         aligned, expected.transform(X, client_ids=ids), rtol=0, atol=1e-9
     )
+
+
+@pytest.mark.parametrize("step", ["fit", "fit_messages", "client_map", "mixed"])
+def test_nothing_of_rows_and_messages_is_kept_but_results(
+    clients, step, tmp_path, capsys
+):
+    """joblib writes down the repr of all arguments, and prints it if it is verbose."""
+    X, ids = clients
+    memory = joblib.Memory(tmp_path, verbose=50)
+    aligner, plain = FederatedOTAligner(memory=memory), FederatedOTAligner()
+    if step == "mixed":
+        aligner = MixedEffectsAligner(0.5, memory=memory)
+        aligner.fit(X, np.arange(len(X)) % 2, client_ids=ids)
+    elif step == "fit":
+        aligner.fit(X, client_ids=ids)
+    else:
+        plain.fit(X, client_ids=ids)
+        messages = plain.statistics_
+        if step == "fit_messages":
+            aligner.fit_messages(messages)
+        else:
+            aligner.client_map(messages[0], plain.reference_)
+    (path,) = tmp_path.rglob("metadata.json")
+    written = path.read_text()
+    assert json.loads(written)["input_args"]["unwritten"] == "not written"
+    for text in (written, capsys.readouterr().out):
+        assert "not written" in text
+        assert "array" not in text
+        assert not any(name in text for name in np.unique(ids))

@@ -609,6 +609,27 @@ def test_column_of_ids_equals_ids(make):
         classifier.adapt_client(X[:, [0, 1, 2, 3, 4, 4]], "Oslo")
 
 
+@over([pd.DataFrame, pl.from_pandas, np.asarray], "make")
+def test_rows_of_one_site_may_have_the_column_of_ids(make):
+    table = FRAME.assign(site=IDS)
+    column = "site" if make is not np.asarray else 5
+    classifier = new(client_column=column).fit(make(table), Y)
+    plain = fitted()
+    ours = IDS == "Oslo"
+    found = classifier.adapt_client(make(table[ours]), "Oslo")
+    assert found == plain.adapt_client(X[ours], "Oslo")
+    classifier.add_client(make(table.assign(site="Rome")), "Rome", Y)
+    plain.add_client(X, "Rome", Y)
+    for client in ("Oslo", "Rome"):
+        assert classifier.client_model(client) == plain.client_model(client)
+    message = classifier.client_update(make(table[ours]), Y[ours], client="Oslo")
+    assert message == plain.client_update(X[ours], Y[ours], client="Oslo")
+    with pytest.raises(ValueError, match="rows are of client .'Bern'.* of 'Wien'"):
+        classifier.add_client(make(table.assign(site="Bern")), "Wien")
+    with pytest.raises(ValueError, match="client .'Bern', 'Turin'., but .* 'Oslo'"):
+        classifier.adapt_client(make(table), "Oslo")
+
+
 def test_frames_keep_their_names_at_single_sites():
     classifier = fitted(X=FRAME)
     classifier.add_client(FRAME, "Rome")

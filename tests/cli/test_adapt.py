@@ -113,7 +113,8 @@ def test_rows_that_say_little_are_warned_of_once(model, capsys):
     [
         ("few.npz --model global.slot", "few.npz has 5 rows .* at least 10"),
         ("few.npz --model global.slot --statistics D.slot", "at least 10"),
-        ("rows.npz --model linear.slot", "kind 'linear model', not a model of mixed"),
+        ("rows.npz --model linear.slot", "linear.slot is the model of one site"),
+        ("rows.npz --model aligned.slot", "skslot predict aligns the rows of a site"),
         ("rows.npz --model D.slot", "kind 'class statistics', not a model of mixed"),
         ("rows.npz --encoder v2 --model global.slot", "encoder 'v2', but global.slot"),
         ("narrow.npy --model global.slot", "2 features.* is for 6"),
@@ -133,9 +134,20 @@ def test_wrong_arguments_of_adapt(model, options, expected, capsys):
     message_of("D", labels=False).save("bare.slot")
     message_of("D").with_encoder("v2").save("other.slot", min_samples=1)
     LinearModel(model.classes, model.means, model.priors).save("linear.slot")
+    others = "aggregate A.slot B.slot --method fedcgs --model aligned.slot"
+    assert run(others) == 0
     error = error_of(f"adapt {options} --client D -o out.slot", capsys)
     assert re.search(expected, error)
     assert not Path("out.slot").exists()
+
+
+def test_statistics_of_a_site_that_the_model_does_not_know_are_said(model, capsys):
+    command = "predict rows.npz --model global.slot --statistics {}.slot -o {}.csv"
+    assert run(command.format("D", "D")) == 0
+    text = "the model was learned from A, B, C, and not from client D\n"
+    assert text in capsys.readouterr().out
+    assert run(command.format("A", "A")) == 0
+    assert "learned from" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("source", ["rows.npz", "global.slot", "D.slot"])

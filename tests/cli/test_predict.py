@@ -20,6 +20,7 @@ from four_sites import (
 )
 
 from skslot import FedCGSClassifier, FederatedOTAligner, MixedEffectsClassifier
+from skslot.datasets import load_digit_scanners
 from skslot.exchange import AlignedModel, LinearModel, MixedEffectsModel
 
 
@@ -148,6 +149,29 @@ def test_rows_that_the_statistics_do_not_describe_are_noticed(global_model, caps
         printed = capsys.readouterr()
         assert f"client B: {(CLIENTS == 'B').sum()} rows\n" in printed.out
         assert ("times as much" in printed.err) == (name == "other")
+
+
+@pytest.mark.parametrize("method", ["mixed", "fedcgs"])
+def test_rows_of_another_site_are_noticed(tmp_path, monkeypatch, capsys, method):
+    """They spread as the right ones do, but around another mean."""
+    monkeypatch.chdir(tmp_path)
+    data = load_digit_scanners()
+    X, y, sites = data.data, data.target, data.client_ids
+    aligner = FederatedOTAligner()
+    for site in np.unique(sites):
+        rows = np.flatnonzero(sites == site)
+        sent, later = rows[::2], rows[1::2]
+        classifier = FedCGSClassifier(aligner=aligner)
+        message = classifier.client_update(X[sent], y[sent], client=str(site))
+        message.save(f"{site}.slot")
+        np.savez(f"{site}.npz", X=X[later])
+        np.savez(f"{site}-skewed.npz", X=X[later[y[later] < 3]])
+    assert run(f"aggregate *.slot --model m.slot --method {method}") == 0
+    capsys.readouterr()
+    for rows, warned in {"microfilm": 0, "microfilm-skewed": 0, "fax": 1}.items():
+        command = f"predict {rows}.npz --model m.slot --statistics microfilm.slot"
+        assert run(f"{command} -o {rows}.csv") == 0
+        assert capsys.readouterr().err.count("are they of client 'microfilm'") == warned
 
 
 def test_site_that_sent_nothing_uses_the_model_of_all(global_model):

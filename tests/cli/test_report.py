@@ -1,6 +1,7 @@
 """``skslot report`` as users run it."""
 
 import re
+from base64 import b64decode
 from html import escape, unescape
 from html.parser import HTMLParser
 
@@ -228,3 +229,24 @@ def test_bad_tau_is_refused(features, tau, capsys):
     with pytest.raises(SystemExit):
         main(["report", str(features), "-o", "page.html", f"--tau={tau}"])
     assert "is not a number from 0 to 1 or auto" in capsys.readouterr().err
+
+
+def test_dollars_in_names_are_no_formulas(tmp_path):
+    """A formula that is none ended the command; one that is was drawn as such."""
+    sites = np.array([r"$\frac$", "a$b", "50 $ and 60 $"])
+    data = make_shifted_clients(
+        300, n_clients=3, n_classes=2, n_features=4, random_state=0
+    )
+    path = tmp_path / "sites.npz"
+    labels = np.array([r"$\no{such$", "x\ny"])[data.target]
+    np.savez(path, X=data.data, y=labels, client=sites[data.client_ids])
+    output = tmp_path / "page.html"
+    assert main(["report", str(path), "--tau", "0.4", "-o", str(output)]) == 0
+    page = Page(output)
+    assert escape(sites[0]) in page.text
+    texts = "".join(
+        b64decode(image["src"].partition(",")[2]).decode() for image in page.all("img")
+    )
+    # matplotlib draws letters as paths, and says in a comment which text they are
+    for name in (*sites, r"$\no{such$", r"x\ny"):
+        assert f"<!-- {name} -->" in texts

@@ -353,6 +353,9 @@ def test_rows_with_gaps_are_counted(save, ending, value):
         pd.date_range("2020-01-01", periods=12).date,
         pd.date_range("2020-01-01", periods=12).strftime("%Y_%m_%d"),
         pd.to_timedelta(np.arange(12), "D"),
+        pd.date_range("2020-01-01 12:00", periods=12, freq="min").time,
+        pd.Series(pd.date_range("2020-01-01", periods=12)).astype("category"),
+        pd.period_range("2020-01", periods=12, freq="M"),
     ],
 )
 @pytest.mark.parametrize("ending", TABLES)

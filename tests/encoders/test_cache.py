@@ -234,6 +234,7 @@ def test_warm_cache_without_write_permission(as_visitor, colours, pixels):
     folder, enter = as_visitor
     encoder = FrozenEncoder(colours, cache_dir=folder)
     before = encoder.transform(pixels)
+    encoder.cache_info().path.chmod(0o644)  # the owner shares it
     enter()
     assert np.array_equal(encoder.transform(pixels), before)
     assert encoder.cache_info().n_images == 12
@@ -243,6 +244,19 @@ def test_warm_cache_without_write_permission(as_visitor, colours, pixels):
     with pytest.raises(OSError, match=r"readonly database\). Set cache_dir"):
         encoder.cache_clear()
     assert np.array_equal(encoder.transform(pixels), before)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="permissions of POSIX")
+def test_cache_is_for_its_owner_unless_shared(tmp_path):
+    with FeatureCache(tmp_path, "space") as cache:
+        cache.put([b"a"], np.ones((1, 4)))
+        files = list(tmp_path.iterdir())
+        assert len(files) == 3  # while it is open, with those of SQLite
+        assert {file.stat().st_mode & 0o777 for file in files} == {0o600}
+    cache.path.chmod(0o640)
+    with cache:
+        cache.put([b"b"], np.ones((1, 4)))
+    assert cache.path.stat().st_mode & 0o777 == 0o640
 
 
 # ------------------------------------------------------------------ processes

@@ -25,23 +25,31 @@ from skslot.exchange import (
 from skslot.exchange._wire import checksum
 
 
+def scatter_of(counts, means):
+    """Covariance that rows have at least, if classes have these means."""
+    shares = counts / counts.sum()
+    centred = means - shares @ means
+    return (centred.T * shares) @ centred
+
+
 def make_messages():
     rng = np.random.default_rng(0)
     mean, rows = rng.standard_normal(3), rng.standard_normal((20, 3))
     covariance = rows.T @ rows / 20
     triangle = pack_triangle((covariance + covariance.T) / 2)
     counts, means = np.array([12, 30], np.int32), np.array([mean, -mean])
+    total = triangle + pack_triangle(scatter_of(counts, means))
     mixture = (np.array([1, 1]), np.ones(2), means, np.array([triangle] * 2))
     weights = {"weight": means, "bias": mean[:2], "steps": np.array(3)}
     return {
         "client statistics": ClientStatistics(50, mean, triangle, 0.1, "A"),
         "alignment reference": AlignmentReference(mean, triangle, 7, 1e-9, 0.4),
         "class statistics": ClassStatistics(
-            ["a", "b"], counts, means, triangle, np.array([0.25]), "A"
+            ["a", "b"], counts, means, total, np.array([0.25]), "A"
         ),
         "class means": ClassMeans(["a", "b"], counts, means, "A"),
         "class mixtures": ClassMixtures(
-            ["a", "b"], "full", counts, *mixture, triangle, np.array([0.25]), "A"
+            ["a", "b"], "full", counts, *mixture, total, np.array([0.25]), "A"
         ),
         "low-rank mixtures": ClassMixtures(
             ["a", "b"],
@@ -62,7 +70,7 @@ def make_messages():
             np.array([12.0, 10.0, 20.0]),
             np.array([[0.75, 0.25], [0.5, 0.5], [0.0, 1.0]]),
             means,
-            triangle,
+            total,
             np.array([0.25]),
             "A",
         ),
@@ -75,7 +83,7 @@ def make_messages():
             np.array([[0.2, -0.2], [-0.2, 0.2]]),
             np.empty(0),
             means,
-            triangle,
+            total,
             np.array([0.25]),
             "A",
         ),

@@ -84,7 +84,7 @@ WRONG = [
     ("class rows", {"n_rows": np.array([2, 2])}, "do not add up to the rows sent"),
     ("class rows", {"n_rows": np.array([-1, 4])}, "n_rows must be at least 0"),
     ("class rows", {"weights": np.array([12.0, 0.0, 30.0])}, "must be positive"),
-    ("class rows", {"weights": np.array([13.0, 1.0, 1.0])}, "more rows than there are"),
+    ("class rows", {"weights": np.array([13.0, 1.0, 1.0])}, "do not stand for as many"),
     ("class rows", {"soft_labels": np.ones((3, 2))}, "soft_labels must be shares"),
     ("class rows", {"soft_labels": np.ones((2, 2))}, "does not fit the rest"),
     ("class rows", {"means": np.empty(0)}, "a covariance, but no means"),

@@ -148,3 +148,41 @@ def test_rounding_error_is_that_of_the_wire(messages, dtype, least, most, scale)
     received = message.as_received(dtype)
     change = np.abs(received.mean - message.mean).max() / np.abs(message.mean).max()
     assert change <= error
+
+
+PRIVATE = {"epsilon": 3.0, "delta": 1e-5, "clip_norm": 2.0}
+PRIVATE["adjacency"] = "one row added or removed"
+
+
+@pytest.mark.parametrize("make", [FedCGSClassifier, FedCOFClassifier])
+def test_messages_with_noise_say_what_is_guaranteed_and_what_is_not(make, tmp_path):
+    message = replace(make().client_update(X, Y, client="A"), privacy=PRIVATE)
+    text = message.describe()
+    assert "probability of any such message by a factor of 20.1 at most" in text
+    assert "epsilon 3 and delta 1e-05, for one row added or removed" in text
+    assert "Not covered: that the client takes part, which labels may occur" in text
+    assert "repeated releases of the same rows, whose epsilons and deltas add" in text
+    for phrase in ("No noise", "Fewer than", "Every group"):
+        assert phrase not in text
+    # sizes of groups are noisy, and noise protects small ones too
+    message.save(tmp_path / "A.slot")
+    assert type(message).load(tmp_path / "A.slot").privacy == PRIVATE
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"epsilon": 0.0},
+        {"epsilon": "3"},
+        {"epsilon": [3]},
+        {"delta": 1.0},
+        {"clip_norm": -1.0},
+        {"adjacency": "one row replaced"},
+        {"more": 1},
+    ],
+)
+def test_guarantees_that_no_budget_gives_are_refused(changes):
+    message = FederatedOTAligner().client_update(X, client="A")
+    for privacy in ({**PRIVATE, **changes}, "epsilon 3", []):
+        with pytest.raises(MessageError, match="privacy is no guarantee"):
+            replace(message, privacy=privacy).to_bytes()

@@ -23,18 +23,23 @@ from skslot.exchange import (
     load_message,
     load_messages,
 )
+from skslot.privacy import PrivacyBudget
 
-# Written by the first version of the format; never to be written again.
+# Written by the first version that had the kind; never to be written again.
 FIXTURES = Path(__file__).parent / "fixtures"
 
 TRIANGLE = np.array([2.0, 0.5, 0.25, 3.0, -1.0, 4.0])
 MEAN = np.array([1.0, -2.5, 0.125])
 NONE = np.empty(0)
+PRIVACY = PrivacyBudget(3.0, 1e-5, 2.0).guarantee
 
 EXPECTED = {
     "client_statistics": ClientStatistics(50, MEAN, TRIANGLE, 0.1, "Zürich"),
     "client_statistics_float16": ClientStatistics(
         50, 2.0**20 * MEAN, 2.0**40 * TRIANGLE, 0.1, "far from zero"
+    ),
+    "client_statistics_private": ClientStatistics(
+        50, MEAN, TRIANGLE, 0.1, "A", "r@1", PRIVACY
     ),
     "alignment_reference": AlignmentReference(MEAN, TRIANGLE, 7, 1e-9, 0.4),
     "class_statistics": ClassStatistics(
@@ -44,6 +49,19 @@ EXPECTED = {
         TRIANGLE,
         np.array([0.25]),
         7,
+    ),
+    "class_statistics_private": ClassStatistics(
+        ["a", "b"],
+        np.array([20, 0]),
+        np.array([MEAN, 0 * MEAN]),
+        TRIANGLE,
+        NONE,
+        "A",
+        "r@1",
+        PRIVACY,
+    ),
+    "class_means_private": ClassMeans(
+        ["a"], np.array([3]), MEAN[None], "A", "r@1", PRIVACY
     ),
     "class_means": ClassMeans(
         ["a", "b"], np.array([20, 11]), np.array([MEAN, -2 * MEAN]), "Zürich", "r@1"

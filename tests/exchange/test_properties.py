@@ -23,6 +23,8 @@ from skslot.exchange import (
 )
 from skslot.exchange._wire import WIRE_DTYPES
 
+from .conftest import scatter_of
+
 WHOLE = st.integers(-(2**63) + 1, 2**63 - 1)
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 NAMES = st.none() | st.text() | WHOLE | FINITE | st.booleans()
@@ -64,7 +66,7 @@ def reference(draw, rng, m, scale, classes, counts, covariance):
 def class_statistics(draw, rng, m, scale, classes, counts, covariance):
     shrinkage = rng.random(draw(st.integers(0, 1)))
     means = scale * rng.standard_normal((len(classes), m))
-    triangle = pack_triangle(covariance)
+    triangle = pack_triangle(covariance + scatter_of(counts, means))
     return ClassStatistics(classes, counts, means, triangle, shrinkage)
 
 
@@ -75,16 +77,22 @@ def mixtures(draw, rng, m, scale, classes, counts, covariance):
     triangle = pack_triangle(covariance)
     flat = {"spherical": triangle[:1], "diag": np.diag(covariance), "full": triangle}
     flat["lowrank"] = np.append(scale * rng.standard_normal(m), scale)
+    within = {"spherical": triangle[0] * np.eye(m), "lowrank": scale**2 * np.eye(m)}
+    if kind == "lowrank":
+        within[kind] += np.outer(flat[kind][:-1], flat[kind][:-1])
     is_aligned = draw(st.booleans())
+    means = scale * rng.standard_normal((each.sum(), m))
+    total = scatter_of(np.repeat(counts, each) * weights, means)
+    total += within.get(kind, covariance)
     return ClassMixtures(
         classes,
         kind,
         counts,
         each,
         weights,
-        scale * rng.standard_normal((each.sum(), m)),
+        means,
         np.array([flat[kind]] * each.sum()),
-        triangle if is_aligned else np.empty(0),
+        pack_triangle(total) if is_aligned else np.empty(0),
         rng.random(1) if is_aligned else np.empty(0),
     )
 

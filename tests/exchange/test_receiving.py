@@ -16,6 +16,7 @@ from skslot.exchange import (
     receive,
 )
 from skslot.exchange._receiving import Sender
+from skslot.privacy import PrivacyBudget
 
 data = load_digit_scanners()
 X, Y, IDS = data.data, data.target, data.client_ids
@@ -210,3 +211,13 @@ def test_traits_of_the_server_are_its_features_only():
     )
     assert Sender.of(reference).words == "the reference"
     assert Sender.of(reference).traits == {"number of features": 64, "encoder": None}
+
+
+def test_messages_with_and_without_privacy_go_together_but_are_noticed():
+    guarantee = PrivacyBudget(1.0, 1e-5, 1.0).guarantee
+    first, *others = messages_of(FedCGSClassifier())
+    mixed = [replace(first, privacy=guarantee), *others]
+    match = r"clients \['flatbed', .*\] sent messages without differential privacy"
+    with pytest.warns(UserWarning, match=match):
+        FedCGSClassifier().server_aggregate(mixed)
+    FedCGSClassifier().server_aggregate([replace(m, privacy=guarantee) for m in mixed])

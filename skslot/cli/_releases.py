@@ -1,0 +1,105 @@
+"""A record of what a site has released under differential privacy.
+
+Guarantees add up over releases of the same rows, so none may happen unseen. The record
+has a keyed fingerprint of all rows of a release together, from which no row can be told
+or tested; it is for the user alone to read.
+"""
+
+import hashlib
+import json
+import os
+import secrets
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+
+from .._atomic import atomic_output, outputs_together
+
+
+def record_path():
+    """Where the record of this user is."""
+    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(state) / "skslot" / "releases.json"
+
+
+@dataclass(frozen=True)
+class Release:
+    """One release: whose rows, which, and what was spent on them."""
+
+    client: str
+    rows: str
+    epsilon: float
+    delta: float
+    date: str
+
+
+@dataclass
+class ReleaseRecord:
+    """All releases of a user, and the key of the fingerprints of their rows."""
+
+    path: Path
+    key: str = field(default_factory=lambda: secrets.token_hex(32))
+    releases: list = field(default_factory=list)
+
+    @classmethod
+    def load(cls):
+        """Read the record, or begin one."""
+        path = record_path()
+        if not path.exists():
+            return cls(path)
+        try:
+            found = json.loads(path.read_text())
+            releases = [Release(**each) for each in found["releases"]]
+            return cls(path, found["key"], releases)
+        except (ValueError, TypeError, LookupError) as error:
+            raise ValueError(
+                f"{path}, the record of releases with differential privacy, is "
+                "damaged; move it away if you know what was released before."
+            ) from error
+
+    def fingerprint(self, X):
+        """Keyed fingerprint of a set of rows, whatever their order."""
+        rows = np.ascontiguousarray(X, dtype=np.float64)
+        key = bytes.fromhex(self.key)
+        each = sorted(hashlib.blake2b(row, key=key).digest() for row in rows)
+        return hashlib.blake2b(b"".join(each), key=key, digest_size=16).hexdigest()
+
+    def note(self, X, client, budget):
+        """Write down a release of these rows, which is about to happen."""
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        spent = budget.epsilon, budget.delta
+        self.releases.append(Release(client, self.fingerprint(X), *spent, now))
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        content = {"key": self.key, "releases": [asdict(r) for r in self.releases]}
+        # at once, whatever else is being written
+        with outputs_together(), atomic_output(self.path, private=True) as file:
+            file.write(json.dumps(content, indent=1).encode())
+
+
+def refuse_second_release(record, X, client, again):
+    """Refuse to release the same rows twice; say what was spent on others before."""
+    rows = record.fingerprint(X)
+    same = [each for each in record.releases if each.rows == rows]
+    if same and not again:
+        raise ValueError(
+            f"client {client!r}: these rows were released before, last on "
+            f"{same[-1].date[:10]}, with {_spent(same)}. What is spent adds up: send "
+            "the file that was written then, or allow one more release with --again."
+        )
+    others = [r for r in record.releases if r.client == client and r.rows != rows]
+    if same:
+        print(f"released again: before, {_spent(same)} were spent on these rows")
+    if others:
+        print(
+            f"client {client} has released other rows before, with {_spent(others)}; "
+            "for rows that are in several, what is spent adds up"
+        )
+
+
+def _spent(releases):
+    """What some releases cost together."""
+    epsilon = sum(each.epsilon for each in releases)
+    delta = sum(each.delta for each in releases)
+    return f"epsilon {epsilon:g} and delta {delta:g} in all"

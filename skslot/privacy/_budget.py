@@ -1,0 +1,264 @@
+"""What a client may tell under differential privacy: one noisy release of sums."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from sklearn.utils import check_array, check_consistent_length
+
+from ..statistics import shrink_covariance
+from ._mechanism import MARGIN, add_noise, gaussian_noise_scale
+from ._sums import NoisySums, clip_rows, packed_sums
+
+# How counts, sums of rows and the Gram matrix share the budget: squares of their
+# weights in the one vector that noise is added to. Class means decide most, and the
+# Gram matrix can be mixed with the identity where noise hides it. Without classes there
+# is one sum, which takes less, and the Gram matrix is what alignment is about.
+SPLIT_OF_CLASSES = {"counts": 0.05, "sums": 0.8, "gram": 0.15}
+SPLIT_OF_MEANS = {"counts": 0.05, "sums": 0.95}
+SPLIT_OF_ALL = {"counts": 0.05, "sums": 0.25, "gram": 0.7}
+
+# The only kind of neighbour that there is a guarantee for.
+ADJACENCY = "one row added or removed"
+
+# Eigenvalues of the noise reach its radius but for a little; this much more is lifted.
+LIFT = 1.25
+
+
+class PrivateStatistics(NamedTuple):
+    """Statistics of the rows of a client that were made of noisy sums.
+
+    Parameters
+    ----------
+    counts : ndarray of shape (n_classes,)
+        Rows of each class, noisy and rounded; at least one in all.
+    means : ndarray of shape (n_classes, n_features)
+        Mean of each class; zero where the count is.
+    covariance : ndarray of shape (n_features, n_features) or None
+        Covariance of all rows, if it was asked for.
+
+    See Also
+    --------
+    PrivacyBudget.release : Makes them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skslot.privacy import PrivateStatistics
+    >>> PrivateStatistics(np.array([3]), np.zeros((1, 2)), None).counts
+    array([3])
+    """
+
+    counts: np.ndarray
+    means: np.ndarray
+    covariance: np.ndarray | None
+
+
+@dataclass(frozen=True)
+class PrivacyBudget:
+    """A guarantee of differential privacy for what one client sends.
+
+    Rows are clipped to a norm around a public centre. Counts of classes, sums of rows
+    of each class and their Gram matrix are then released together, once, with Gaussian
+    noise; everything else is computed from these. Whether any one row was among those
+    of the client changes the probability of any message by at most a factor of
+    ``exp(epsilon)``, but for a probability of ``delta``.
+
+    Estimators take it as their parameter ``privacy``. Read more in the
+    :doc:`User Guide </user_guide/privacy>`.
+
+    Parameters
+    ----------
+    epsilon : float
+        Most that one row may change the logarithm of the odds of any message.
+    delta : float
+        Probability with which it may change more; well below one over the number of
+        rows.
+    clip_norm : float
+        Rows further than this from the centre are moved to this distance. It must be
+        chosen without looking at the rows.
+    center : array-like of shape (n_features,), default=None
+        Public centre that rows are clipped around; by default the origin. It must not
+        be computed from the rows either. Kept as a tuple.
+
+    See Also
+    --------
+    gaussian_noise_scale : How much noise that takes.
+
+    Notes
+    -----
+    The set of classes is taken as public. Guarantees add up over releases of the same
+    rows: two with ``epsilon=1`` are together no better than one with ``epsilon=2``.
+
+    Noise is drawn by OpenDP from the randomness of the operating system; there is no
+    seed, so that no two messages are the same.
+
+    Examples
+    --------
+    >>> from skslot.privacy import PrivacyBudget
+    >>> budget = PrivacyBudget(epsilon=3.0, delta=1e-5, clip_norm=1.0)
+    >>> budget.guarantee["adjacency"]
+    'one row added or removed'
+    >>> from skslot import FedCGSClassifier
+    >>> FedCGSClassifier(privacy=budget)
+    FedCGSClassifier(privacy=PrivacyBudget(epsilon=3.0, delta=1e-05, clip_norm=1.0))
+    """
+
+    epsilon: float
+    delta: float
+    clip_norm: float
+    center: object = None
+
+    def __post_init__(self):
+        gaussian_noise_scale(self.epsilon, self.delta)
+        if not 0 < self.clip_norm < np.inf:
+            raise ValueError(f"clip_norm must be positive, got {self.clip_norm!r}.")
+        for name in ("epsilon", "delta", "clip_norm"):
+            object.__setattr__(self, name, float(getattr(self, name)))
+        if self.center is None:
+            return
+        center = np.asarray(self.center, dtype=np.float64)
+        if center.ndim != 1 or not np.isfinite(center).all():
+            raise ValueError(
+                "center must be a vector of finite numbers, one per feature, got an "
+                f"array of shape {center.shape}."
+            )
+        object.__setattr__(self, "center", tuple(center.tolist()))
+
+    def __repr__(self):
+        center = "" if self.center is None else f", center=<{len(self.center)} numbers>"
+        return (
+            f"PrivacyBudget(epsilon={self.epsilon}, delta={self.delta}, "
+            f"clip_norm={self.clip_norm}{center})"
+        )
+
+    @property
+    def guarantee(self):
+        """The guarantee as messages carry it."""
+        return {
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "clip_norm": self.clip_norm,
+            "adjacency": ADJACENCY,
+        }
+
+    def release(self, X, y=None, classes=None, *, with_covariance=True):
+        """Release statistics of the rows of a client, once.
+
+        Every call spends the whole budget.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+        y : array-like of shape (n_samples,), default=None
+            Their labels; without, all rows are one class.
+        classes : array-like of shape (n_classes,), default=None
+            Labels that may occur, which are public; needed with ``y``. Rows of other
+            labels are refused.
+        with_covariance : bool, default=True
+            Whether the covariance is released too. Without, the budget is for counts
+            and means alone.
+
+        Returns
+        -------
+        statistics : PrivateStatistics
+            Counts, means and covariance, made of the noisy sums alone.
+        """
+        X = check_array(X, dtype=np.float64)
+        held = _rows_of_classes(X, y, classes)
+        center = self._center(X.shape[1])
+        if not with_covariance:
+            split = SPLIT_OF_MEANS
+        else:
+            split = SPLIT_OF_ALL if y is None else SPLIT_OF_CLASSES
+        rows = clip_rows(X, self.clip_norm, center)
+        scale = gaussian_noise_scale(self.epsilon, self.delta) * (1 + MARGIN)
+        noisy = add_noise(packed_sums(rows, held, split), scale)
+        sums = NoisySums.unpack(noisy, len(held), X.shape[1], split, scale)
+        counts, means, covariance = _statistics(sums)
+        means[counts > 0] = center + self.clip_norm * means[counts > 0]
+        if covariance is not None:
+            covariance *= self.clip_norm**2
+        return PrivateStatistics(counts.astype(np.int32), means, covariance)
+
+    def _center(self, n_features):
+        if self.center is None:
+            return np.zeros(n_features)
+        if len(self.center) != n_features:
+            raise ValueError(
+                f"center has {len(self.center)} numbers, but rows have {n_features} "
+                "features; give it one number per feature."
+            )
+        return np.array(self.center)
+
+
+def _rows_of_classes(X, y, classes):
+    """Which rows are of which class, of shape (n_classes, n_samples)."""
+    if y is None:
+        return np.ones((1, len(X)))
+    if classes is None:
+        raise ValueError(
+            "classes is missing: labels that may occur must be agreed on beforehand, "
+            "not read off y."
+        )
+    check_consistent_length(X, y)
+    held = np.equal.outer(np.asarray(classes), np.asarray(y)).astype(np.float64)
+    if not (held.sum(axis=0) == 1).all():  # a row in two classes would count twice
+        raise ValueError("each label in y must be among classes, and there once.")
+    return held
+
+
+def _statistics(sums):
+    """Counts, class means and covariance, in units of the clip norm."""
+    counts = np.maximum(np.rint(sums.counts), 0.0)
+    if not counts.any():
+        counts[np.argmax(sums.counts)] = 1.0
+    mean = sums.sums.sum(axis=0) / counts.sum()
+    means = sums.sums / np.maximum(counts, 1.0)[:, None]
+    if len(counts) > 1:
+        means = _pulled_together(means, mean, sums.noise["sums"], counts)
+    # a mean that noise has moved out of the ball cannot be right
+    means /= np.maximum(np.linalg.norm(means, axis=1, keepdims=True), 1.0)
+    means[counts == 0] = 0.0
+    if sums.gram is None:
+        return counts, means, None
+    within = sums.gram - (means.T * counts) @ means
+    within = _lifted(within, sums.noise["gram"])
+    apart = means - counts @ means / counts.sum()
+    between = (apart.T * counts) @ apart
+    return counts, means, (within + between) / counts.sum()
+
+
+def _pulled_together(means, mean, noise, counts):
+    """Class means, nearer to the mean of all rows the more of their distance is noise.
+
+    The estimator of James and Stein, where the variance is known: that of the noise.
+    """
+    apart = means - mean
+    expected = max(means.shape[1] - 2, 0) * (noise / np.maximum(counts, 1.0)) ** 2
+    squares = np.maximum(np.square(apart).sum(axis=1), expected)
+    hidden = expected / np.where(squares > 0, squares, 1.0)
+    return mean + (1 - hidden)[:, None] * apart
+
+
+def _lifted(scatter, noise):
+    """Scatter mixed with the identity, as much as it takes to lift what noise lowered.
+
+    Noise in a symmetric matrix moves its eigenvalues by up to a radius, which is known.
+    A weight of the identity of radius / (radius + mean eigenvalue) makes the least ones
+    positive again, keeps the trace, and vanishes with the noise.
+    """
+    n_features = len(scatter)
+    radius = LIFT * noise * np.sqrt(2 * n_features)
+    trace = np.trace(scatter)
+    # a trace below its own standard deviation cannot be told from that
+    least = noise * np.sqrt(n_features)
+    if trace < least:
+        scatter = scatter + (least - trace) / n_features * np.eye(n_features)
+        trace = least
+    if not trace > 0:  # no noise, and rows that do not vary
+        return np.zeros_like(scatter)
+    mixed = shrink_covariance(scatter, radius / (radius + trace / n_features))
+    eigenvalues, vectors = np.linalg.eigh(mixed)
+    return (vectors * np.maximum(eigenvalues, 0.0)) @ vectors.T
