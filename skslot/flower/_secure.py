@@ -111,6 +111,14 @@ class SecureAggregation:
         norm = ceil(log2(self.clip_norm))
         return norm - bits, 2 * norm - bits
 
+    def _facts(self):
+        """The settings as they are sent and compared."""
+        return {
+            "clip_norm": float(self.clip_norm),
+            "max_samples": int(self.max_samples),
+            "min_clients": int(self.min_clients),
+        }
+
     def _threshold(self, n_clients):
         """How many of the clients it takes to take off masks."""
         return max(self.min_clients, n_clients // 2 + 1)
@@ -182,7 +190,8 @@ class FixedPoint:
         parts = np.split(total.view(np.int64), np.cumsum(self.sizes)[:-1])
         counts, (n_clipped,), sums, moment = parts
         most = self.n_clients * self.settings.max_samples
-        if counts.min() < 0 or not 0 <= n_clipped <= counts.sum() <= most:
+        are_counts = 0 <= counts.min() and counts.max() <= most
+        if not are_counts or not 0 <= n_clipped <= counts.sum() <= most:
             raise UnmaskError("the sums are not those of rows.")
         sums = np.ldexp(sums.astype(np.float64), first).reshape(self.n_classes, -1)
         moment = unpack_triangle(np.ldexp(moment.astype(np.float64), second))
@@ -206,8 +215,14 @@ class Joining(Message):
     client: object = Message.fact("name of the client", default=None)
     encoder: str | None = Message.fact("fingerprint of the encoder", default=None)
 
+    @property
+    def settings(self):
+        """The settings of the client, whatever they are, as text."""
+        names = [each.name for each in fields(SecureAggregation)]
+        return in_words({name: getattr(self, name) for name in names})
+
     def _traits(self):
-        own = {"list of classes": tuple(self.classes), "settings": facts_of(self)}
+        own = {"list of classes": tuple(self.classes), "settings": self.settings}
         return {**super()._traits(), **own}
 
     def _check_values(self, sizes, deep):
@@ -216,10 +231,9 @@ class Joining(Message):
             raise MessageError("n_features is no number of features.")
 
 
-def facts_of(settings):
-    """Settings as text, by which they are compared and shown."""
-    names = [each.name for each in fields(SecureAggregation)]
-    return ", ".join(f"{name}={getattr(settings, name)}" for name in names)
+def in_words(facts):
+    """Facts as text, by which they are compared and shown."""
+    return ", ".join(f"{name}={value!r}" for name, value in facts.items())
 
 
 class Rows:
@@ -289,9 +303,7 @@ class SecureSteps:
                 member.public_numbers(),
                 statistics.classes,
                 statistics.n_features,
-                float(self.settings.clip_norm),
-                int(self.settings.max_samples),
-                int(self.settings.min_clients),
+                **self.settings._facts(),
                 client=statistics.client,
                 encoder=statistics.encoder,
             ).to_bytes()
@@ -389,11 +401,12 @@ class SecureExchanges(Exchanges):
     def _join(self):
         """Those who take part, if their settings are those of the server."""
         joined = self._ask_named("keys", dict.fromkeys(self._taking_part(), {}))
-        theirs = facts_of(next(iter(joined.values())))
-        if theirs != facts_of(self.settings):
+        theirs = next(iter(joined.values())).settings
+        own = in_words(self.settings._facts())
+        if theirs != own:
             raise RunAborted(
                 f"secure_aggregation of the clients has {theirs}, that of the server "
-                f"has {facts_of(self.settings)}; all must have the same."
+                f"has {own}; all must have the same."
             )
         return joined
 

@@ -405,7 +405,7 @@ def test_secure_aggregation(make_sites, secure_app, numbers_of_sites, digits, tm
             port = ["--host", "127.0.0.1", "--port", str(free_port())]
             federation.start(name, *node, *port, "--node-config", config)
         settings = (
-            f'n-clients=5 min-clients=4 timeout=120.0 searched="{numbers_of_sites}"'
+            f'n-clients=5 min-clients=4 timeout=300.0 searched="{numbers_of_sites}"'
         )
         command = ["flwr", "run", secure_app, "here", "--stream"]
         report, folder = federation.run("here", *command, "--run-config", settings)

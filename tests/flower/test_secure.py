@@ -328,6 +328,11 @@ def test_server_with_other_settings_ends_the_run(secure):
     assert "the server has clip_norm=99.0" in report.reason
 
 
+def test_settings_may_be_whole_or_decimal_numbers(secure):
+    report, _, _ = secure(secure_aggregation=SecureAggregation(100, 1e4))
+    assert report.status == "completed"
+
+
 @pytest.mark.parametrize(
     ("options", "code"),
     [
