@@ -389,16 +389,15 @@ class ClientAligner(
 
     def _release(self, X, y, groups):
         """Message of each client, with noise; the labels in y are public."""
-        labels = self._check_labels(y, X) if self._needs_labels else None
-        classes = None if labels is None else np.unique(labels)
+        pairs = list(zip(groups.clients, groups.rows, strict=True))
+        if not self._needs_labels:
+            return [self.client_update(X[rows], client=name) for name, rows in pairs]
+        y = self._check_labels(y, X)
+        check_classification_targets(y)
+        classes = np.unique(y)
         return [
-            self.client_update(
-                X[rows],
-                None if labels is None else labels[rows],
-                classes=classes,
-                client=client,
-            )
-            for client, rows in zip(groups.clients, groups.rows, strict=True)
+            self.client_update(X[rows], y[rows], classes=classes, client=name)
+            for name, rows in pairs
         ]
 
     def _aligned(self):

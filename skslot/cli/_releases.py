@@ -1,8 +1,8 @@
 """A record of what a site has released under differential privacy.
 
 Guarantees add up over releases of the same rows, so none may happen unseen. The record
-has a keyed fingerprint of all rows of a release together, from which no row can be told
-or tested; it is for the user alone to read.
+has a keyed fingerprint of all rows of a release together, which says nothing about a
+row to anybody who lacks the others; it is for the user alone to read.
 """
 
 import hashlib

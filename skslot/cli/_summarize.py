@@ -35,7 +35,7 @@ def add_commands(commands):
         "--min-samples",
         10,
         "fewest rows of the site and of each class; with fewer nothing is written, "
-        "since the mean of one row is that row",
+        "since the mean of one row is that row. With --epsilon noise protects them",
     )
     command.add_argument(
         "--drop-small-classes",

@@ -351,7 +351,9 @@ class Message:
         """Refuse a message that summarises too few rows.
 
         The mean of one row is that row, and that of a few is not far from it. Saving
-        does this; messages that stay in a process are not checked.
+        does this; messages that stay in a process are not checked. Those with a
+        guarantee of differential privacy pass: their noise protects each row, and
+        numbers of rows are noisy too.
 
         Parameters
         ----------
