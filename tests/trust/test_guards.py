@@ -301,6 +301,14 @@ def test_capped_aligner_is_the_same_by_rows_and_by_messages(aligner):
         assert fitted.weights_.max() == pytest.approx(0.3)
 
 
+def test_one_left_out_of_mixed_effects_can_join_but_not_adapt():
+    fitted = fit_leaving_out(MixedEffectsClassifier())
+    with pytest.raises(ValueError, match="was left out .* add_client lets it join"):
+        fitted.adapt_client(X[~HONEST], LIAR)
+    fitted.add_client(X[~HONEST], LIAR, Y[~HONEST])
+    assert fitted.score(X[~HONEST], Y[~HONEST], client_ids=LIAR) > 0.8
+
+
 def test_a_cap_that_cannot_be_kept_names_parameter_and_remedy():
     with pytest.raises(ValueError, match="max_client_share=0.1 .* at least 0.25"):
         FedCGSClassifier(max_client_share=0.1).fit(X, Y, client_ids=IDS)
