@@ -350,3 +350,11 @@ def test_a_single_client_has_a_report():
     report = FedCGSClassifier().fit(X, Y).clients_report_
     assert report[None].share == 1
     assert report.outliers == {}
+
+
+def test_messages_that_do_not_say_how_many_rows_cannot_be_weighed():
+    aligner = FederatedOTAligner()
+    reference = aligner.server_aggregate(messages_of(aligner))
+    guarded = FederatedOTAligner(outliers="leave_out")
+    with pytest.raises(ValueError, match="how many rows each client has"):
+        guarded.fit_messages([reference])
