@@ -110,20 +110,15 @@ def split(data, alpha, seed):
     return train, np.flatnonzero(is_test)
 
 
-def messages_of(classifier, data, train, attack=None, attacker=None):
-    rng, classes = np.random.default_rng(0), np.unique(data.y)
-    messages = []
-    for client in data.clients:
-        rows = train[data.client_ids[train] == client]
-        X, y = data.X[rows].astype(np.float64), data.y[rows]
-        is_attacker = attack is not None and client == attacker
-        if is_attacker and ATTACKS[attack] is not None:
-            X = ATTACKS[attack](X, y, rng)
-        message = classifier.client_update(X, y, classes=classes, client=client)
-        if is_attacker and ATTACKS[attack] is None:
-            message = claim_rows(message)
-        messages.append(message)
-    return messages
+def message_of(classifier, data, train, client, attack=None):
+    rows = train[data.client_ids[train] == client]
+    X, y = data.X[rows].astype(np.float64), data.y[rows]
+    if attack is not None and ATTACKS[attack] is not None:
+        X = ATTACKS[attack](X, y, np.random.default_rng(0))
+    classes = np.unique(data.y)
+    message = classifier.client_update(X, y, classes=classes, client=client)
+    claims = attack is not None and ATTACKS[attack] is None
+    return claim_rows(message) if claims else message
 
 
 def accuracy(classifier, data, test, without):
@@ -145,11 +140,13 @@ def run_attacks(data, alpha, seeds):
         for seed in range(seeds):
             train, test = split(data, alpha, seed)
             classifier.set_params(outliers="ignore")
-            honest = classifier.server_aggregate(messages_of(classifier, data, train))
+            sent = {c: message_of(classifier, data, train, c) for c in data.clients}
+            honest = classifier.server_aggregate(list(sent.values()))
             before = {c: accuracy(honest, data, test, c) for c in data.clients}
             for name in ATTACKS:
                 for attacker in data.clients:
-                    messages = messages_of(classifier, data, train, name, attacker)
+                    poison = message_of(classifier, data, train, attacker, name)
+                    messages = list({**sent, attacker: poison}.values())
                     after = {}
                     for outliers in ("ignore", "leave_out"):
                         classifier.set_params(outliers=outliers)

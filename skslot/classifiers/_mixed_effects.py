@@ -495,7 +495,7 @@ default="pooled"
         check_client_name(client, needed=True)
         clients = self.aligner_._clients()
         if client not in clients:
-            raise ValueError(
-                f"client {client!r} was not seen in fit, which saw {shorten(clients)}; "
-                "add_client lets it join."
+            what = self.aligner_._left_out([client]) or (
+                f"client {client!r} was not seen in fit, which saw {shorten(clients)};"
             )
+            raise ValueError(f"{what} add_client lets it join.")

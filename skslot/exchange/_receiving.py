@@ -268,8 +268,14 @@ class ReceivedMessages:
 
     def _conclude(self, senders, facts):
         """Look at all clients, and decide what each of them counts."""
-        factors = np.ones(len(senders))
-        if facts and None not in facts:
+        factors, is_known = np.ones(len(senders)), None not in facts
+        if self._acts and not is_known:
+            raise ValueError(
+                "outliers='leave_out' and max_client_share need to know how many rows "
+                "each client has, which these messages do not say: give them counts "
+                "or n_samples."
+            )
+        if facts and is_known:
             names = number_unnamed([each.client for each in facts])
             facts = list(map(_renamed, facts, names))
             self._report = guard_clients(facts, self.outliers)

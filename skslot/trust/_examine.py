@@ -227,42 +227,38 @@ def _measure_classes(facts, kept, unit):
     From the median of all holders of the class, if there are enough; and from the mean
     of the client, which also tells where nobody else holds the class.
     """
-    cells = [
-        (position, label, *cell)
-        for position, each in enumerate(facts)
-        for label, cell in each.cells.items()
-    ]
     n_clients = len(facts)
     largest, worst = np.full(n_clients, np.nan), [None] * n_clients
-    if not cells:
+    holders = [each for each in facts if each.classes]
+    if not holders:
         return largest, worst
-    owners = np.array([position for position, *_ in cells])
-    means = np.array([mean for _, _, _, mean, _ in cells])
-    from_own = np.array([apart for *_, apart in cells])
-    from_others, is_kept = np.zeros(len(cells)), kept[owners]
-    by_label = {}
-    for index, (_, label, *_) in enumerate(cells):
-        by_label.setdefault(label, []).append(index)
-    for indices in by_label.values():
-        holders = [index for index in indices if is_kept[index]]
-        if len(holders) >= FEWEST_HOLDERS:
-            centre = np.median(means[holders], axis=0)
-            from_others[indices] = np.linalg.norm(means[indices] - centre, axis=1)
+    owners = np.repeat(np.arange(n_clients), [len(each.classes) for each in facts])
+    labels = [label for each in holders for label in each.classes]
+    numbers = {label: number for number, label in enumerate(dict.fromkeys(labels))}
+    codes = np.array([numbers[label] for label in labels])
+    means = np.concatenate([each.sketches for each in holders])
+    from_own = np.concatenate([each.offsets for each in holders])
+    from_others, is_kept = np.zeros(len(codes)), kept[owners]
+    ends = np.cumsum(np.bincount(codes))
+    for cells in np.split(np.argsort(codes, kind="stable"), ends)[:-1]:
+        ordinary = cells[is_kept[cells]]
+        if len(ordinary) >= FEWEST_HOLDERS:
+            centre = np.median(means[ordinary], axis=0)
+            from_others[cells] = np.linalg.norm(means[cells] - centre, axis=1)
     spreads = [f.within for f, is_in in zip(facts, kept, strict=True) if is_in]
     spreads = [each for each in spreads if each]
     within = np.sqrt(np.median(spreads)) if spreads else 0.0
     holds = np.bincount(owners, minlength=n_clients) > 0
-    relative = np.zeros(len(cells))
+    relative = np.zeros(len(codes))
     for apart, least in ((from_others, within), (from_own, max(within, unit))):
         by_client = np.zeros(n_clients)
         np.maximum.at(by_client, owners, apart)
         one = max(least, _ordinary(by_client[holds & kept]))
         if one > 0:
             relative = np.maximum(relative, apart / one)
-    for index, size in enumerate(relative):
-        position = owners[index]
-        if not size <= largest[position]:
-            largest[position], worst[position] = size, cells[index][1]
+    for index in np.argsort(relative, kind="stable"):  # the largest comes last
+        largest[owners[index]] = relative[index]
+        worst[owners[index]] = labels[index]
     return largest, worst
 
 

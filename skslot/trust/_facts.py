@@ -1,6 +1,6 @@
 """What is kept of a client to compare it with others."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -26,9 +26,12 @@ class ClientFacts:
         Their mean.
     variances : ndarray of shape (n_features,), default=None
         Variance of each feature.
-    cells : dict, default={}
-        For each class its number of rows, a few numbers that stand for its mean, and
-        the distance of its mean from that of the client; see :meth:`from_moments`.
+    classes : tuple, default=()
+        Labels of the classes that it holds.
+    sketches : ndarray of shape (n_classes, n_numbers), default=None
+        A few numbers that stand for the mean of each class, see :meth:`from_moments`.
+    offsets : ndarray of shape (n_classes,), default=None
+        Distance of the mean of each class from that of the client.
     within : float, default=None
         Variance around class means, summed over features.
     head_norms : tuple of float, default=None
@@ -53,7 +56,9 @@ class ClientFacts:
     n_samples: float
     mean: np.ndarray | None = None
     variances: np.ndarray | None = None
-    cells: dict = field(default_factory=dict)
+    classes: tuple = ()
+    sketches: np.ndarray | None = None
+    offsets: np.ndarray | None = None
     within: float | None = None
     head_norms: tuple | None = None
 
@@ -94,9 +99,8 @@ class ClientFacts:
         if variances is not None:
             between = counts @ squares / counts.sum()
             within = max(float(np.sum(variances) - between), 0.0)
-        rows = zip(counts, sketch(apart + mean), np.sqrt(squares), strict=True)
-        cells = dict(zip(class_means, rows, strict=True))
-        return cls(client, n_samples, mean, variances, cells, within, norms)
+        described = tuple(class_means), sketch(apart + mean), np.sqrt(squares)
+        return cls(client, n_samples, mean, variances, *described, within, norms)
 
     @property
     def trace(self):

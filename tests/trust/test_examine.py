@@ -86,7 +86,7 @@ def test_a_class_that_nobody_else_holds_is_measured_by_its_own_client():
 def test_sketches_of_class_means_keep_distances():
     clients = rows_of(5, n_features=400)
     facts = facts_of(clients)
-    (_, first, _), (_, second, _) = (facts[each].cells[0] for each in (0, 1))
+    first, second = (facts[each].sketches[0] for each in (0, 1))
     means = [class_means(*clients[each])[0][1] for each in (0, 1)]
     assert len(first) == 32
     expected = np.linalg.norm(means[0] - means[1])

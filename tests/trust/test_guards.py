@@ -238,9 +238,8 @@ def test_what_is_kept_of_a_client_does_not_grow_with_its_message():
     """A thousand clients of 512 features and 100 classes fit in 40 MB."""
     means = {label: (5, np.full(512, float(label))) for label in range(100)}
     facts = ClientFacts.from_moments("A", 500, np.zeros(512), np.ones(512), means)
-    numbers = facts.mean.size + facts.variances.size
-    numbers += sum(sketch.size + 2 for _, sketch, _ in facts.cells.values())
-    assert 1000 * 8 * numbers < 40e6
+    parts = facts.mean, facts.variances, facts.sketches, facts.offsets
+    assert 1000 * sum(part.nbytes for part in parts) < 40e6
 
 
 # --------------------------------------------------------------------- the cap
@@ -301,6 +300,14 @@ def test_capped_aligner_is_the_same_by_rows_and_by_messages(aligner):
         assert fitted.weights_.max() == pytest.approx(0.3)
 
 
+def test_one_left_out_of_mixed_effects_can_join_but_not_adapt():
+    fitted = fit_leaving_out(MixedEffectsClassifier())
+    with pytest.raises(ValueError, match="was left out .* add_client lets it join"):
+        fitted.adapt_client(X[~HONEST], LIAR)
+    fitted.add_client(X[~HONEST], LIAR, Y[~HONEST])
+    assert fitted.score(X[~HONEST], Y[~HONEST], client_ids=LIAR) > 0.8
+
+
 def test_a_cap_that_cannot_be_kept_names_parameter_and_remedy():
     with pytest.raises(ValueError, match="max_client_share=0.1 .* at least 0.25"):
         FedCGSClassifier(max_client_share=0.1).fit(X, Y, client_ids=IDS)
@@ -343,3 +350,11 @@ def test_a_single_client_has_a_report():
     report = FedCGSClassifier().fit(X, Y).clients_report_
     assert report[None].share == 1
     assert report.outliers == {}
+
+
+def test_messages_that_do_not_say_how_many_rows_cannot_be_weighed():
+    aligner = FederatedOTAligner()
+    reference = aligner.server_aggregate(messages_of(aligner))
+    guarded = FederatedOTAligner(outliers="leave_out")
+    with pytest.raises(ValueError, match="how many rows each client has"):
+        guarded.fit_messages([reference])
