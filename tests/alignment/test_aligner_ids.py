@@ -345,7 +345,7 @@ def test_add_client_takes_rows_without_the_column(X, frame):
 def test_add_client_refuses_rows_with_the_column(X, ids):
     rows = np.c_[number_of(ids), X]
     aligner = FederatedOTAligner(client_column=0).fit(rows)
-    with pytest.raises(ValueError, match="X has 4 features, but 3 were aligned"):
+    with pytest.raises(ValueError, match="X has 4 features, but 3 were fitted"):
         aligner.add_client(rows, 9)
 
 
