@@ -303,6 +303,14 @@ def _in_words_of_commands(error):
             "columns, or the same in another order; summarize one of them again. "
             "skslot summarize prints the columns that are features."
         )
+    encoders = (*values, found.other.encoder)
+    is_on_features = found.trait in ("encoder", "number of features")
+    if is_on_features and any(str(each).startswith("plan:") for each in encoders):
+        return ValueError(
+            f"{error.path} and {found.other.path} were not made by the same plan: "
+            f"their {found.trait} is {values[0]!r} and {values[1]!r}. Send one plan to "
+            "all sites, and let them run skslot summarize --plan again."
+        )
     if found.trait == "kind of labels":
         remedy = "Write them alike at all sites and summarize again."
     return ValueError(

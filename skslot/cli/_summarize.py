@@ -3,9 +3,10 @@
 import numpy as np
 
 from .._text import list_groups
-from ._arguments import add_command, read_table
+from ._arguments import add_command, positive_int, read_table
 from ._methods import METHODS, make_classifier
 from ._outputs import announce, refuse_output
+from ._plans import settle
 from ._terminal import plain_warnings, warn_of_spellings
 
 
@@ -17,16 +18,17 @@ def add_commands(commands):
     command.add_argument(
         "--method",
         choices=METHODS,
-        default="mixed",
         help="classifier that the labels are summarized for; mixed, fedcgs, fedridge "
-        "and fedcof take the same file (default: %(default)s)",
+        "and fedcof take the same file (default: that of the plan, else mixed)",
     )
     command.add_count("--components", 1, "of fedpft: Gaussians for each class")
-    command.add_count(
+    command.add_argument(
         "--min-samples",
-        10,
-        "fewest rows of the site and of each class; with fewer nothing is written, "
-        "since the mean of one row is that row",
+        type=positive_int,
+        metavar="N",
+        help="fewest rows of the site and of each class; with fewer nothing is "
+        "written, since the mean of one row is that row (default: that of the plan, "
+        "else 10)",
     )
     command.add_argument(
         "--drop-small-classes",
@@ -34,7 +36,13 @@ def add_commands(commands):
         help="leave out the rows of classes with fewer rows than that",
     )
     command.add_shrinkage()
-    command.add_dtype()
+    command.add_dtype(None, "that of the plan, else float32")
+    command.add_argument(
+        "--scaling",
+        action="store_true",
+        help="send count, mean and spread of each feature instead, for a plan that "
+        "standardizes them: skslot plan --scaling",
+    )
     command.add_output("FILE.slot", "the file to send")
 
 
@@ -48,6 +56,9 @@ def summarize(arguments):
     example: skslot summarize features.npz --client A --labels -o A.slot
     """
     refuse_output(arguments)
+    plan = settle(arguments)
+    if arguments.scaling:
+        _check_scaling(plan, arguments)
     all_rows = read_table(arguments).of_client(arguments.client)
     table = all_rows.training_rows()
     n_others = len(all_rows.X) - len(table.X)
@@ -63,7 +74,9 @@ def summarize(arguments):
             warn_of_spellings((label, arguments.client) for label in labels)
         message = _message(table, arguments).with_encoder(table.encoder)
         _check_disclosure(message, arguments.min_samples)
-        message.save(arguments.output, arguments.dtype, arguments.min_samples)
+        # three numbers per feature, to be joined exactly
+        dtype = "float64" if arguments.scaling else arguments.dtype
+        message.save(arguments.output, dtype, arguments.min_samples)
     print(f"client {arguments.client}: {len(table.X)} rows, {_features(table)}")
     if table.y is not None:
         classes, counts = np.unique(table.y, return_counts=True)
@@ -90,8 +103,10 @@ def _check_disclosure(message, min_samples):
 
 def _message(table, arguments):
     """The message of the estimators that the server will use."""
-    from .. import FederatedOTAligner
+    from .. import FederatedOTAligner, FederatedScaler
 
+    if arguments.scaling:
+        return FederatedScaler().client_update(table.X, client=arguments.client)
     aligner = FederatedOTAligner(shrinkage=arguments.shrinkage)
     if table.y is None:
         return aligner.client_update(table.X, client=arguments.client)
@@ -105,6 +120,17 @@ def _message(table, arguments):
         method, aligner, wire_dtype=arguments.dtype, **settings.get(method, {})
     )
     return classifier.client_update(table.X, table.y, client=arguments.client)
+
+
+def _check_scaling(plan, arguments):
+    """Refuse to prepare what no plan can take, or has already."""
+    if plan is None:
+        raise ValueError("--scaling is for a plan: name it by --plan FILE.toml.")
+    if any(column.scale is not None for column in plan.columns):
+        raise ValueError(
+            f"{arguments.plan} has means and scales already: leave --scaling out."
+        )
+    arguments.labels = arguments.labels_file = None
 
 
 def _without_small_classes(table, min_samples):
