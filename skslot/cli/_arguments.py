@@ -2,6 +2,7 @@
 
 import argparse
 import inspect
+from glob import glob, has_magic
 from pathlib import Path
 
 from .._clients import plain_name
@@ -209,6 +210,15 @@ def read_table(arguments, learns=True):
         if arguments.labels is not None:
             columns["labels"] = columns["plan"].label or arguments.labels
     return load_features(arguments.features, encoder=arguments.encoder, **columns)
+
+
+def named_files(names):
+    """The files named; patterns are resolved here, as not all shells do it."""
+    paths = []
+    for name in names:
+        is_pattern = has_magic(name) and not Path(name).exists()
+        paths += map(Path, sorted(glob(name)) if is_pattern else [name])
+    return paths
 
 
 def columns_of(arguments):

@@ -2,8 +2,10 @@
 
 from pathlib import Path
 
-from ._arguments import add_command
+from ._aggregate import in_words_of_commands
+from ._arguments import add_command, named_files
 from ._outputs import announce, refuse_output
+from ._site_maps import load_kind
 
 
 def add_commands(commands):
@@ -37,7 +39,6 @@ def add_commands(commands):
     command.add_client(default="none; the plan is for all sites")
     command.add_argument(
         "--scaling",
-        type=Path,
         nargs="+",
         metavar="FILE.slot",
         help="what skslot summarize --scaling wrote at each site",
@@ -56,7 +57,7 @@ def plan(arguments):
 
     example: skslot plan hospital.csv --labels diagnosis --ignore patient -o study.toml
     """
-    refuse_output(arguments, *(arguments.scaling or ()), suffix=".toml")
+    refuse_output(arguments, suffix=".toml")
     has_table, has_plan = arguments.features is not None, arguments.plan is not None
     if has_table and not has_plan and arguments.scaling is None:
         made, what = _draft(arguments), "read it, correct it, send it to all sites"
@@ -100,9 +101,16 @@ def _at_site(arguments):
 def _with_scaling(arguments):
     from .. import FederatedScaler
     from ..datasets import StudyPlan
-    from ..exchange import load_messages
+    from ..exchange import MessageError, load_messages
 
-    messages = load_messages(arguments.scaling)
-    answer = FederatedScaler().server_aggregate(messages)
-    print(f"clients: {len(arguments.scaling)}, rows: {answer.n_samples}")
+    paths = named_files(arguments.scaling)
+    if not paths:
+        raise ValueError(f"no file matches {' '.join(arguments.scaling)}.")
+    for path in paths:
+        load_kind(path, ("ColumnStatistics",), "what skslot summarize --scaling")
+    try:
+        answer = FederatedScaler().server_aggregate(load_messages(paths))
+    except MessageError as error:
+        raise in_words_of_commands(error) from error
+    print(f"clients: {len(paths)}, rows: {answer.n_samples}")
     return StudyPlan.load(arguments.plan).with_scaling(answer)

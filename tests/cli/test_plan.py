@@ -117,8 +117,8 @@ def test_server_refuses_two_plans(study, capsys):
 
 def test_scaling_is_agreed_in_a_round_of_its_own(study, capsys):
     summarize(options="--scaling", end=".scaling")
-    files = " ".join(f"{site}.scaling.slot" for site in SITES)
-    assert run(f"plan --plan study.toml --scaling {files} -o scaled.toml") == 0
+    command = "plan --plan study.toml --scaling *.scaling.slot -o scaled.toml"
+    assert run(command) == 0
     assert "clients: 3, rows: 190" in capsys.readouterr().out
     plan = StudyPlan.load("scaled.toml")
     assert [column.scale is None for column in plan.columns] == [False, False, True]
@@ -128,10 +128,24 @@ def test_scaling_is_agreed_in_a_round_of_its_own(study, capsys):
         for site in SITES
     )
     np.testing.assert_allclose(total[:2] / 190, 0, atol=1e-6)
-    error = error_of(
-        "summarize A.csv --plan scaled.toml --client A --scaling -o new.slot", capsys
-    )
+    command = "summarize A.csv --plan scaled.toml --client A --scaling -o new.slot"
+    error = error_of(command, capsys)
     assert "scaled.toml has means and scales already" in error
+
+
+def test_scaling_of_other_files_is_refused(study, capsys):
+    summarize(end=".labels")
+    command = "plan --plan study.toml --scaling {} -o scaled.toml"
+    error = error_of(command.format("*.labels.slot"), capsys)
+    assert "not what skslot summarize --scaling writes" in error
+    assert "no file matches ?.none" in error_of(command.format("?.none"), capsys)
+    summarize(options="--scaling", end=".scaling")
+    text = Path("study.toml").read_text().replace('"refuse"', '"column"')
+    Path("other.toml").write_text(text)
+    summarize_c = "summarize C.csv --plan other.toml --client C --scaling --force"
+    assert run(f"{summarize_c} -o C.scaling.slot") == 0
+    error = error_of(command.format("*.scaling.slot"), capsys)
+    assert "C.scaling.slot and A.scaling.slot were not made by the same plan" in error
 
 
 @pytest.mark.parametrize(
