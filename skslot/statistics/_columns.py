@@ -104,7 +104,6 @@ def merge_column_moments(first, second):
     counts = first.counts + second.counts
     shares = second.counts / np.maximum(counts, 1)
     apart = second.means - first.means
-    # a mean of no values is no place to start from
-    means = np.where(first.counts > 0, first.means + shares * apart, second.means)
     between = apart**2 * (first.counts * shares)
-    return ColumnMoments(counts, means, first.squares + second.squares + between)
+    squares = first.squares + second.squares + between
+    return ColumnMoments(counts, first.means + shares * apart, squares)
