@@ -21,7 +21,7 @@ from ._features import (
 
 FORMAT = 1
 # How programs write that a value is missing, beside an empty cell.
-MISSING = ("", "?", "NA", "N/A", "NaN", "nan", "None", "null", "<NA>", "NaT")
+MISSING = frozenset("? NA N/A NaN nan None null <NA> NaT".split()) | {""}
 # Texts in a column that a plan is drafted from; with more of them it is no category.
 MOST_CATEGORIES = 20
 WIRE_DTYPES = ("float64", "float32", "float16")
@@ -110,6 +110,15 @@ class PlannedColumn:
 
     def numbers(self, path, cells):
         """The column as numbers; NaN is a missing value."""
+        try:
+            numbers = [float("nan" if cell in MISSING else cell) for cell in cells]
+        except ValueError:
+            numbers = [float("inf")]
+        if np.isinf(numbers).any() or any("_" in cell for cell in cells):
+            self._refuse_texts(path, cells)
+        return np.array(numbers)
+
+    def _refuse_texts(self, path, cells):
         for line, cell in enumerate(cells, start=1):
             if cell not in MISSING and not is_number(cell):
                 raise ValueError(
@@ -117,7 +126,6 @@ class PlannedColumn:
                     "as the plan says. Decimals need a point; a text needs categories "
                     "in the plan."
                 )
-        return np.array([float("nan") if c in MISSING else float(c) for c in cells])
 
     def median_of(self, path, cells, rows):
         """Median of some of the cells."""
@@ -484,21 +492,17 @@ class StudyPlan:
 
 
 def _draft_column(path, name, cells):
-    missing = [cell in MISSING for cell in cells]
-    found = {
-        _plain(c)
-        for c, is_missing in zip(cells, missing, strict=True)
-        if not is_missing
-    }
+    found = {_plain(cell) for cell in set(cells) - MISSING}
+    has_gaps = not MISSING.isdisjoint(cells)
     if found and all(map(is_number, found)):
-        return PlannedColumn(name, fill="median" if any(missing) else None)
+        return PlannedColumn(name, fill="median" if has_gaps else None)
     if not 1 <= len(found) <= MOST_CATEGORIES:
         raise ValueError(
             f"{path}: column {name!r} has {len(found)} different texts, which are no "
             f"categories. If it is no feature, leave it out by ignore=[{name!r}] or "
             f"--ignore {name}; else write it as numbers."
         )
-    unknown = "column" if any(missing) else "refuse"
+    unknown = "column" if has_gaps else "refuse"
     return PlannedColumn(name, categories=tuple(sorted(found)), unknown=unknown)
 
 
