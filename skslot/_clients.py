@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from numbers import Real
 
 import numpy as np
+from sklearn.base import OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils import (
     assert_all_finite,
     check_array,
     check_consistent_length,
     column_or_1d,
+    get_tags,
 )
-from sklearn.utils.validation import validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ._sklearn_compat import Interval, StrOptions
 from ._warnings import warn_user
@@ -193,6 +195,64 @@ def refuse_lost_labels(labels, name):
             )
 
 
+class ClientTransformerMixin(ClientAwareMixin, OneToOneFeatureMixin, TransformerMixin):
+    """Transforms rows of clients, with or without the column of ids.
+
+    The estimator also has a parameter ``keep_client_column``.
+    """
+
+    # Requested here, so that no user has to call set_fit_request and friends.
+    __metadata_request__fit = {"client_ids": True}
+    __metadata_request__partial_fit = {"client_ids": True}
+    __metadata_request__transform = {"client_ids": True}
+    __metadata_request__inverse_transform = {"client_ids": True}
+
+    def fit_transform(self, X, y=None, client_ids=None):
+        """Fit, and transform the same rows.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Features of all clients.
+        y : array-like of shape (n_samples,), default=None
+            Labels, if they are needed.
+        client_ids : array-like of shape (n_samples,), default=None
+            Client of each row; handed to both ``fit`` and ``transform``.
+
+        Returns
+        -------
+        X_transformed : ndarray of shape (n_samples, n_features)
+            Features as ``transform`` returns them.
+        """
+        return self.fit(X, y, client_ids).transform(X, client_ids)
+
+    def get_feature_names_out(self, input_features=None):
+        check_is_fitted(self)
+        names = super().get_feature_names_out(input_features)
+        if self.client_column is None or self.keep_client_column:
+            return names
+        return np.delete(names, self._client_position)
+
+    def _with_client_column(self, features, X):
+        """Transformed features, with the column of ids of X if it is to be kept."""
+        if self.client_column is None or not self.keep_client_column:
+            return features
+        return insert_client_column(features, X, self.client_column)
+
+    def _check_width(self, X):
+        """Refuse rows of another number of features, which the column of ids is not."""
+        n_features = self.n_features_in_ - (self.client_column is not None)
+        if X.shape[1] != n_features:
+            raise ValueError(
+                f"X has {X.shape[1]} features, but {n_features} were fitted."
+            )
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+
 def check_client_ids(client_ids, n_samples):
     """One id per row as a 1-D array; a scalar is repeated."""
     if is_single_id(client_ids):
@@ -309,12 +369,18 @@ def insert_client_column(features, like, client_column):
 
 
 def assert_finite_by_client(X, groups, estimator):
-    """Refuse NaN and infinity like scikit-learn, and say whose rows they are."""
+    """Refuse NaN and infinity like scikit-learn, and say whose rows they are.
+
+    NaN is let through if the tags of the estimator say so.
+    """
+    allow_nan = get_tags(estimator).input_tags.allow_nan
+    wrong = {"estimator_name": type(estimator).__name__, "input_name": "X"}
     try:
-        assert_all_finite(X, estimator_name=type(estimator).__name__, input_name="X")
+        assert_all_finite(X, allow_nan=allow_nan, **wrong)
     except ValueError as error:
+        is_bad = np.isinf if allow_nan else lambda rows: ~np.isfinite(rows)
         pairs = zip(groups.clients, groups.rows, strict=True)
-        whose = [client for client, rows in pairs if not np.isfinite(X[rows]).all()]
+        whose = [client for client, rows in pairs if is_bad(X[rows]).any()]
         if whose == [None]:
             raise
         raise ValueError(f"Rows of client {shorten(whose)}: {error}") from None

@@ -7,7 +7,12 @@ import pytest
 from sklearn.kernel_approximation import RBFSampler
 from sklearn.utils import estimator_checks as sklearn_checks
 
-from skslot import FedCGSClassifier, FederatedOTAligner, MixedEffectsAligner
+from skslot import (
+    FedCGSClassifier,
+    FederatedOTAligner,
+    FederatedScaler,
+    MixedEffectsAligner,
+)
 from skslot.utils import all_estimators, check_estimator, parametrize_with_checks
 
 # What to check of each, beside the defaults; a new estimator needs no entry.
@@ -87,6 +92,7 @@ SETTINGS = {
         {"shrinkage": 0.1, "solver": "fixed_point", "unknown_client": "identity"},
         {"unknown_client": "adapt", "n_jobs": 2},
     ],
+    "FederatedScaler": [{}, {"with_mean": False}, {"with_std": False}],
 }
 # Those that cannot be made without arguments, and where they are checked.
 ELSEWHERE = {
@@ -182,6 +188,11 @@ class Trusting(FederatedOTAligner):
             return X
 
 
+class Selfish(FederatedScaler):
+    def _messages(self, X, client_ids, reset):
+        return super()._messages(X, client_ids, reset)[:1]
+
+
 @pytest.mark.filterwarnings("ignore:The rows of client .* do not vary")
 @pytest.mark.parametrize(
     ("broken", "match"),
@@ -192,6 +203,7 @@ class Trusting(FederatedOTAligner):
         (Positional(), "classes of client_update can be passed by position"),
         (Fickle(), "fit moves the rows of client 'A' elsewhere"),
         (Trusting(), "are transformed"),
+        (Selfish(), "fit_messages gives another transformer than fit"),
     ],
     ids=lambda value: type(value).__name__,
 )

@@ -55,6 +55,7 @@ from skslot.exchange import (
     ClassRows,
     ClassStatistics,
     ClientStatistics,
+    ColumnStatistics,
     CurvedHead,
     FeatureScale,
     FeatureSummary,
@@ -158,6 +159,7 @@ def examples(n_features, seed=0):
         LinearModel(["x", "y"], mean[None], np.array([0.5]), "A"),
         AlignedModel(["x", "y"], mean[None], mean[:1], mean, triangle, 7, 1e-9, 0.4),
         FeatureSummary(30, mean, 1.5, "Zürich"),
+        ColumnStatistics(30, np.full(n_features, 12), mean, mean**2, "Zürich"),
         FeatureScale(mean, 0.5),
         HeadWeights(["x", "y", "z"], counts, head, np.ones(2), n_features, 2, "B"),
     ]

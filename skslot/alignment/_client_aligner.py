@@ -3,19 +3,18 @@
 from numbers import Integral
 
 import numpy as np
-from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, clone
+from sklearn.base import BaseEstimator, clone
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, check_memory
 
 from .._clients import (
     GUARD_CONSTRAINTS,
     REMEDY,
-    ClientAwareMixin,
     ClientGroups,
+    ClientTransformerMixin,
     assert_finite_by_client,
     check_client_name,
     clients_array,
-    insert_client_column,
     order_clients,
     shorten,
     without,
@@ -28,9 +27,7 @@ from ..trust import ClientFacts, cap_shares, guard_clients
 from ._maps import move_rows
 
 
-class ClientAligner(
-    ClientAwareMixin, OneToOneFeatureMixin, TransformerMixin, BaseEstimator
-):
+class ClientAligner(ClientTransformerMixin, BaseEstimator):
     """An aligner: learns a map for each client, and moves rows by them.
 
     A subclass computes an *alignment*: an object that has the ids of its ``clients``
@@ -51,12 +48,6 @@ class ClientAligner(
     is wrong without them. These methods are called on ``_fitted``, a copy with the
     parameters of the last fit, so that parameters that are set later change nothing.
     """
-
-    # Requested here, so that no user has to call set_fit_request and friends.
-    __metadata_request__fit = {"client_ids": True}
-    __metadata_request__partial_fit = {"client_ids": True}
-    __metadata_request__transform = {"client_ids": True}
-    __metadata_request__inverse_transform = {"client_ids": True}
 
     _parameter_constraints: dict = {
         "unknown_client": [StrOptions({"error", "identity", "adapt"})],
@@ -171,25 +162,6 @@ class ClientAligner(
         self._validate_params()
         return self._fit_received(self._receive(messages), keep_maps=True)
 
-    def fit_transform(self, X, y=None, client_ids=None):
-        """Fit, and align the same rows.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Features of all clients.
-        y : array-like of shape (n_samples,), default=None
-            Labels, if they are needed.
-        client_ids : array-like of shape (n_samples,), default=None
-            Client of each row; handed to both ``fit`` and ``transform``.
-
-        Returns
-        -------
-        X_aligned : ndarray of shape (n_samples, n_features)
-            Aligned features.
-        """
-        return self.fit(X, y, client_ids).transform(X, client_ids)
-
     def add_client(self, X, client, y=None):
         """Give a client that joins later a map of its own.
 
@@ -277,10 +249,7 @@ class ClientAligner(
         """
         check_is_fitted(self)
         rows, groups = self._read_rows(X, client_ids, reset=False)
-        aligned = self._move(rows, groups)
-        if self.client_column is None or not self.keep_client_column:
-            return aligned
-        return insert_client_column(aligned, X, self.client_column)
+        return self._with_client_column(self._move(rows, groups), X)
 
     def inverse_transform(self, X, client_ids=None):
         """Move aligned rows back, each by the inverse map of its client.
@@ -317,13 +286,6 @@ class ClientAligner(
                 "in transform are not kept. Call add_client(X, client) before it."
             )
         return self._move(X, groups, back=True)
-
-    def get_feature_names_out(self, input_features=None):
-        check_is_fitted(self)
-        names = super().get_feature_names_out(input_features)
-        if self.client_column is None or self.keep_client_column:
-            return names
-        return np.delete(names, self._client_position)
 
     @property
     def clients_(self):
@@ -422,14 +384,6 @@ class ClientAligner(
         pairs = zip(groups.clients, groups.rows, strict=True)
         return {client: class_means(X[rows], y[rows]) for client, rows in pairs}
 
-    def _check_width(self, X):
-        """Refuse rows of another number of features, which the column of ids is not."""
-        n_features = self.n_features_in_ - (self.client_column is not None)
-        if X.shape[1] != n_features:
-            raise ValueError(
-                f"X has {X.shape[1]} features, but {n_features} were aligned."
-            )
-
     def _clients(self):
         if self._alignment is None and self._fitted.outliers != "leave_out":
             return list(self._moments)
@@ -521,11 +475,6 @@ class ClientAligner(
 
     def __sklearn_is_fitted__(self):
         return hasattr(self, "_fitted")
-
-    def __sklearn_tags__(self):
-        tags = super().__sklearn_tags__()
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
-        return tags
 
 
 class Unwritten:

@@ -3,12 +3,11 @@
 import sys
 from collections import defaultdict
 from dataclasses import replace
-from glob import glob, has_magic
 from pathlib import Path
 
 from .._clients import client_order
 from .._text import count_table, printable
-from ._arguments import fraction_or, plain_name
+from ._arguments import fraction_or, named_files, plain_name
 from ._methods import DEFAULTS, METHODS, make_classifier, message_of
 from ._outputs import announce, refuse_overwrite, refuse_twins, writing
 from ._site_maps import DEFAULT_TAU, FOR_ALL_SITES, check_is_of_client
@@ -120,7 +119,7 @@ def _aggregate(arguments):
             fitted = estimator.server_aggregate(received)
             _warn_of_spellings(received.senders)
     except MessageError as error:
-        raise _in_words_of_commands(error) from error
+        raise in_words_of_commands(error) from error
     classifier = None if model is folder is None else fitted
     reference = fitted if classifier is None else classifier.aligner_.reference_
     _print_facts(received.senders, reference, classifier, arguments.tau)
@@ -147,11 +146,8 @@ def _aggregate(arguments):
 
 
 def _paths(arguments):
-    """The files named; patterns are resolved here, as not all shells do it."""
-    paths = []
-    for name in arguments.messages:
-        is_pattern = has_magic(name) and not Path(name).exists()
-        paths += map(Path, sorted(glob(name)) if is_pattern else [name])
+    """The files named, but for what this command wrote."""
+    paths = named_files(arguments.messages)
     # a pattern finds what was written last time among the files of sites
     outputs = [p for p in (arguments.output, arguments.model) if p is not None]
     old = {path.resolve() for path in outputs if _is_for_all_sites(path)}
@@ -324,7 +320,7 @@ def _report_refused(files, skip_refused):
         )
 
 
-def _in_words_of_commands(error):
+def in_words_of_commands(error):
     """Files that do not go together, with what to do about it at the command line."""
     found = error.disagreement
     if found is None:
@@ -338,6 +334,14 @@ def _in_words_of_commands(error):
             f"{error.path} and {found.other.path}: their tables have different "
             "columns, or the same in another order; summarize one of them again. "
             "skslot summarize prints the columns that are features."
+        )
+    encoders = (*values, found.other.encoder)
+    is_on_features = found.trait in ("encoder", "number of features")
+    if is_on_features and any(str(each).startswith("plan:") for each in encoders):
+        return ValueError(
+            f"{error.path} and {found.other.path} were not made by the same plan: "
+            f"their {found.trait} is {values[0]!r} and {values[1]!r}. Send one plan to "
+            "all sites, and let them run skslot summarize --plan again."
         )
     if found.trait == "kind of labels":
         remedy = "Write them alike at all sites and summarize again."

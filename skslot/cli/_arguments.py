@@ -2,9 +2,11 @@
 
 import argparse
 import inspect
+from glob import glob, has_magic
 from pathlib import Path
 
 from .._clients import plain_name
+from ._plans import site_plan
 
 FEATURES = (
     ".npz file with X (such as skslot encode writes), .npy file, or a table with a "
@@ -93,6 +95,13 @@ class Command(argparse.ArgumentParser):
             "be the same at all sites (default: that fingerprint, or the names of the "
             "columns)",
         )
+        group.add_argument(
+            "--plan",
+            type=Path,
+            metavar="FILE.toml",
+            help="what skslot plan wrote: which columns of a table are features, and "
+            "what is made of them; the same at all sites",
+        )
 
     def add_columns(self, group=None, default=""):
         """Which columns of a file are no features, and what they are."""
@@ -154,13 +163,13 @@ class Command(argparse.ArgumentParser):
             "--force", action="store_true", help="overwrite what exists already"
         )
 
-    def add_dtype(self):
+    def add_dtype(self, default="float32", text="%(default)s"):
         """The precision of messages."""
         self.add_argument(
             "--dtype",
             choices=("float64", "float32", "float16"),
-            default="float32",
-            help="precision of the numbers in the file (default: %(default)s)",
+            default=default,
+            help=f"precision of the numbers in the file (default: {text})",
         )
 
     def add_shrinkage(self, group=None):
@@ -187,13 +196,29 @@ class Command(argparse.ArgumentParser):
         self.add_shrinkage(group)
 
 
-def read_table(arguments):
-    """The file of features that ``add_features`` asked for."""
+def read_table(arguments, learns=True):
+    """The file of features that ``add_features`` asked for.
+
+    If the site ``learns`` from its rows, these also say what a plan leaves open.
+    """
     from ..datasets import load_features
 
     columns = columns_of(arguments)
     columns["labels"] = arguments.labels or False  # sent only if somebody asks for it
+    if arguments.plan is not None:
+        columns["plan"] = site_plan(arguments, learns)
+        if arguments.labels is not None:
+            columns["labels"] = columns["plan"].label or arguments.labels
     return load_features(arguments.features, encoder=arguments.encoder, **columns)
+
+
+def named_files(names):
+    """The files named; patterns are resolved here, as not all shells do it."""
+    paths = []
+    for name in names:
+        is_pattern = has_magic(name) and not Path(name).exists()
+        paths += map(Path, sorted(glob(name)) if is_pattern else [name])
+    return paths
 
 
 def columns_of(arguments):

@@ -15,8 +15,8 @@ from ._terminal import (
 
 # One module each, in the order of the help.
 COMMANDS = (
-    "demo encode bench report summarize aggregate align predict adapt inspect".split()
-)
+    "demo encode bench report plan summarize aggregate align predict adapt inspect"
+).split()
 
 
 def main(argv=None):

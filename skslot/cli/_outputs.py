@@ -46,7 +46,7 @@ def refuse_output(arguments, *inputs, suffix=None):
         raise ValueError(
             f"the name of the output must end in {suffix}, not {output.name}."
         )
-    names = ("features", "labels_file")
+    names = ("features", "labels_file", "plan")
     inputs += tuple(getattr(arguments, name, None) for name in names)
     refuse_overwrite(output, arguments.force, inputs)
 

@@ -54,7 +54,7 @@ def predict(arguments):
     """
     refuse_output(arguments, arguments.model, arguments.statistics)
     model, sent = _load_model(arguments), sent_statistics(arguments)
-    table = read_table(arguments)
+    table = read_table(arguments, learns=False)
     numbers = np.arange(1, len(table.X) + 1)
     table = replace(table, others={"row": numbers, **table.others})
     owners = (getattr(source, "client", None) for source in (arguments, model, sent))

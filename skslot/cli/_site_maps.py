@@ -81,6 +81,14 @@ def check_is_of_client(path, kind, client):
 def check_same_encoder(table, message, path):
     """Refuse features that a reference or model was not made for."""
     n_features = table.X.shape[1]
+    by_plan = [str(each.encoder).startswith("plan:") for each in (table, message)]
+    if any(by_plan) and table.encoder != message.encoder:
+        remedy = "hand over the plan that it was made by, by --plan FILE.toml."
+        if all(by_plan):
+            remedy = "the plans differ in what they make of columns or labels."
+        elif by_plan[0]:
+            remedy = "it was made without a plan: leave --plan out."
+        raise ValueError(f"{table.path} does not fit {path}: {remedy}")
     if n_features != message.n_features:
         raise ValueError(
             f"{table.path} has {n_features} features, but {path} is for "

@@ -3,9 +3,10 @@
 import numpy as np
 
 from .._text import list_groups, printable
-from ._arguments import add_command, read_table
+from ._arguments import add_command, positive_int, read_table
 from ._methods import METHODS, make_classifier
 from ._outputs import announce, refuse_output, writing
+from ._plans import settle
 from ._releases import ReleaseRecord, refuse_second_release
 from ._terminal import plain_warnings, warn_of_spellings
 
@@ -26,16 +27,17 @@ def add_commands(commands):
     command.add_argument(
         "--method",
         choices=METHODS,
-        default="mixed",
         help="classifier that the labels are summarized for; mixed, fedcgs, fedridge "
-        "and fedcof take the same file (default: %(default)s)",
+        "and fedcof take the same file (default: that of the plan, else mixed)",
     )
     command.add_count("--components", 1, "of fedpft: Gaussians for each class")
-    command.add_count(
+    command.add_argument(
         "--min-samples",
-        10,
-        "fewest rows of the site and of each class; with fewer nothing is written, "
-        "since the mean of one row is that row. With --epsilon noise protects them",
+        type=positive_int,
+        metavar="N",
+        help="fewest rows of the site and of each class; with fewer nothing is "
+        "written, since the mean of one row is that row. With --epsilon noise protects "
+        "them (default: that of the plan, else 10)",
     )
     command.add_argument(
         "--drop-small-classes",
@@ -50,7 +52,13 @@ def add_commands(commands):
         "commas; others are refused (default: those in the file)",
     )
     command.add_shrinkage()
-    command.add_dtype()
+    command.add_dtype(None, "that of the plan, else float32")
+    command.add_argument(
+        "--scaling",
+        action="store_true",
+        help="send count, mean and spread of each feature instead, for a plan that "
+        "standardizes them: skslot plan --scaling",
+    )
     _add_privacy(command)
     command.add_output("FILE.slot", "the file to send")
 
@@ -80,7 +88,11 @@ def summarize(arguments):
     example: skslot summarize features.npz --client A --labels -o A.slot
     """
     refuse_output(arguments)
-    budget = _budget(arguments)
+    plan, budget = settle(arguments), _budget(arguments)
+    if arguments.scaling:
+        _check_scaling(plan, budget, arguments)
+    if None not in (plan, budget) and plan.classes and arguments.classes is None:
+        arguments.classes = np.array(plan.classes)
     all_rows = read_table(arguments).of_client(arguments.client)
     table = all_rows.training_rows()
     n_others = len(all_rows.X) - len(table.X)
@@ -102,7 +114,9 @@ def summarize(arguments):
         _check_disclosure(message, arguments.min_samples)
         if budget is not None:  # before the file is there, so that none goes unnoted
             record.note(table.X, arguments.client, budget)
-        message.save(arguments.output, arguments.dtype, arguments.min_samples)
+        # three numbers per feature, to be joined exactly
+        dtype = "float64" if arguments.scaling else arguments.dtype
+        message.save(arguments.output, dtype, arguments.min_samples)
     client = printable(arguments.client)
     print(f"client {client}: {len(table.X)} rows, {_features(table)}")
     if table.y is not None:
@@ -183,8 +197,10 @@ def _check_release(table, arguments):
 
 def _message(table, arguments, budget):
     """The message of the estimators that the server will use."""
-    from .. import FederatedOTAligner
+    from .. import FederatedOTAligner, FederatedScaler
 
+    if arguments.scaling:
+        return FederatedScaler().client_update(table.X, client=arguments.client)
     aligner = FederatedOTAligner(shrinkage=arguments.shrinkage)
     if table.y is None:
         aligner.set_params(privacy=budget)
@@ -214,6 +230,22 @@ def _labels(text):
     if all(label.lstrip("-").isdecimal() for label in labels):
         return np.array(labels, dtype=np.int64)
     return np.array(labels)
+
+
+def _check_scaling(plan, budget, arguments):
+    """Refuse to prepare what no plan can take, or has already."""
+    if budget is not None:
+        raise ValueError(
+            "--scaling has no guarantee of differential privacy: leave --epsilon out, "
+            "or agree on means and scales without looking at the rows."
+        )
+    if plan is None:
+        raise ValueError("--scaling is for a plan: name it by --plan FILE.toml.")
+    if any(column.scale is not None for column in plan.columns):
+        raise ValueError(
+            f"{arguments.plan} has means and scales already: leave --scaling out."
+        )
+    arguments.labels = arguments.labels_file = None
 
 
 def _without_small_classes(table, min_samples):

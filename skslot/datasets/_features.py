@@ -115,7 +115,9 @@ class FeatureTable(RowsOfClients):
         }
 
 
-def load_features(path, *, labels=None, labels_file=None, ignore=(), encoder=None):
+def load_features(
+    path, *, labels=None, labels_file=None, ignore=(), encoder=None, plan=None
+):
     """Load features from a file, with labels, clients and split if it has them.
 
     All commands that read features, and
@@ -139,6 +141,10 @@ def load_features(path, *, labels=None, labels_file=None, ignore=(), encoder=Non
         say is ignored.
     encoder : str, default=None
         What made the features, if no fingerprint in the file says it.
+    plan : StudyPlan, default=None
+        Which columns of a table are features and what is made of them. The labels are
+        then in its column unless ``labels`` is False, and its fingerprint is the
+        encoder.
 
     Returns
     -------
@@ -171,6 +177,7 @@ def load_features(path, *, labels=None, labels_file=None, ignore=(), encoder=Non
     See Also
     --------
     skslot.experiments.FeatureSet.from_file : Features for an experiment.
+    StudyPlan : Agrees between sites how features are made of tables.
 
     Examples
     --------
@@ -194,9 +201,15 @@ def load_features(path, *, labels=None, labels_file=None, ignore=(), encoder=Non
         )
     if labels and labels_file is not None:
         raise ValueError("give labels or labels_file, not both.")
+    if plan is not None and labels is None and labels_file is None:
+        labels = plan.label or False
     ignored = {ignore} if isinstance(ignore, str) else {*ignore}
     named = ignored | ({labels} if labels else set())
-    X, others = READERS[path.suffix.lower()](path, named)
+    if plan is None:
+        X, others = READERS[path.suffix.lower()](path, named)
+    else:
+        X, others = plan.read(path)
+        _check_names(path, list(others), named)
     _check_features(path, X)
     used = {name: array for name, array in others.items() if name not in ignored}
     for name in ROW_NAMES:
@@ -207,6 +220,8 @@ def load_features(path, *, labels=None, labels_file=None, ignore=(), encoder=Non
         y = _check_labels(labels_file, "labels", _read_labels(labels_file), len(X))
     elif labels or (labels is None and "y" in used):
         y = _check_labels(path, labels or "y", others[labels or "y"], len(X))
+        if plan is not None:
+            plan.check_classes(path, y)
     columns = others.get("columns", np.empty(0))
     return FeatureTable(
         path,
@@ -257,7 +272,7 @@ def _read_csv(path, named):
     is_exact = tuple(map(int, pandas.__version__.split(".")[:2])) >= (3, 1)
     try:
         names, delimiter = _read_header(path)
-        features = _features_of(path, names, named)
+        features = features_of(path, names, named)
         _check_cells(path, delimiter, names)
         dtypes = [np.float64 if name in features else str for name in names]
         try:
@@ -291,7 +306,7 @@ def _read_header(path):
     names = [
         name.strip() for name in next(csv.reader([first], delimiter=delimiter), [])
     ]
-    if all(map(_is_number, names)):
+    if all(map(is_number, names)):
         raise ValueError(f"{path} must begin with a line of column names.")
     return names, delimiter
 
@@ -314,7 +329,7 @@ def _check_cells(path, delimiter, names, features=()):
                         "need a point, and text with a separator needs double quotes."
                     )
                 for name, cell in zip(names, row, strict=True) if features else ():
-                    if name in features and not _is_number(cell):
+                    if name in features and not is_number(cell):
                         raise ValueError(
                             f"{path}: line {reader.line_num}, column {name!r}: "
                             f"{cell!r} is no number. Missing values must be filled "
@@ -328,6 +343,14 @@ def _check_cells(path, delimiter, names, features=()):
 
 
 def _read_arrow(path, named):
+    frame, index = _read_frame(path)
+    features = features_of(path, list(frame.columns), named, index)
+    X = np.column_stack([_numbers(path, frame[name]) for name in features])
+    return X, _beside(frame, features)
+
+
+def _read_frame(path):
+    """The table in a file of Arrow, and which of its columns were an index."""
     pandas, _ = _import_for(path, "pandas"), _import_for(path, "pyarrow")
     kind = path.suffix.lower()
     read = pandas.read_feather if kind == ".feather" else pandas.read_parquet
@@ -342,9 +365,37 @@ def _read_arrow(path, named):
     if index:
         frame = frame.reset_index(index, allow_duplicates=True)
     frame.columns = [str(name).strip() for name in frame.columns]
-    features = _features_of(path, list(frame.columns), named, index)
-    X = np.column_stack([_numbers(path, frame[name]) for name in features])
-    return X, _beside(frame, features)
+    return frame, index
+
+
+def read_cells(path):
+    """All columns of a table as text without spaces around it; "" is a missing value.
+
+    Returns pairs of a name and its cells, as a name may be there twice.
+    """
+    if READERS.get(path.suffix.lower()) is _read_arrow:
+        frame, _ = _read_frame(path)
+        columns = [frame.iloc[:, k] for k in range(frame.shape[1])]
+        cells = [column.astype(object).where(column.notna(), "") for column in columns]
+        return [
+            (name, [str(cell).strip() for cell in column.tolist()])
+            for name, column in zip(frame.columns, cells, strict=True)
+        ]
+    if READERS.get(path.suffix.lower()) is not _read_csv:
+        raise ValueError(
+            f"{path}: a plan is for tables, {', '.join(TABLES)}; features of an "
+            "encoder need none."
+        )
+    try:
+        names, delimiter = _read_header(path)
+        _check_cells(path, delimiter, names)
+        with open(path, newline="", encoding="utf-8-sig") as file:
+            _, *rows = filter(None, csv.reader(file, delimiter=delimiter))
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not UTF-8; save it as CSV UTF-8.") from error
+    columns = zip(*rows, strict=True)
+    texts = [[cell.strip() for cell in column] for column in columns]
+    return list(zip(names, texts, strict=True))
 
 
 def _numbers(path, column):
@@ -384,6 +435,7 @@ READERS = {
     ".parquet": _read_arrow,
     ".feather": _read_arrow,
 }
+TABLES = [end for end, read in READERS.items() if read is not _read_numpy]
 
 
 # ----------------------------------------------------------------------- names
@@ -408,7 +460,7 @@ def _check_names(path, names, named):
             )
 
 
-def _features_of(path, names, named, index=()):
+def features_of(path, names, named, index=()):
     """Columns of a table that are features."""
     _check_names(path, names, named)
     features = [n for n in names if n not in {*named, *index, *ROW_NAMES}]
@@ -571,7 +623,8 @@ def _one_value(path, arrays, name):
     return str(arrays[name].item())
 
 
-def _is_number(text):
+def is_number(text):
+    """Whether a text is a finite number, as it is written in tables."""
     try:
         return bool(np.isfinite(float(text))) and "_" not in text
     except ValueError:

@@ -12,6 +12,7 @@ from ._errors import MessageError
 from ._message import Message, feature_fingerprint
 from ._mixed_effects import MixedEffectsModel
 from ._models import AlignedModel, LinearModel
+from ._preprocessing import ColumnStatistics
 from ._receiving import check_same_features, load_message, load_messages, receive
 from ._training import FeatureScale, FeatureSummary, HeadWeights
 
@@ -23,6 +24,7 @@ __all__ = [
     "ClassRows",
     "ClassStatistics",
     "ClientStatistics",
+    "ColumnStatistics",
     "CurvedHead",
     "FeatureScale",
     "FeatureSummary",

@@ -1,12 +1,16 @@
 """What one client knows about its own features: moments, shrinkage, class means."""
 
 from ._classes import class_means, merge_class_means
+from ._columns import ColumnMoments, column_moments, merge_column_moments
 from ._moments import FeatureMoments, shrink_covariance, shrinkage_coefficient
 
 __all__ = [
+    "ColumnMoments",
     "FeatureMoments",
     "class_means",
+    "column_moments",
     "merge_class_means",
+    "merge_column_moments",
     "shrink_covariance",
     "shrinkage_coefficient",
 ]

@@ -14,9 +14,10 @@ def all_estimators(type_filter=None):
 
     Parameters
     ----------
-    type_filter : {"classifier", "aligner"}, default=None
+    type_filter : {"classifier", "aligner", "preprocessor"}, default=None
         Which of them; by default all. "classifier" are those with the two steps of
-        :class:`~skslot.classifiers.OneShotClassifier`.
+        :class:`~skslot.classifiers.OneShotClassifier`, "preprocessor" those that treat
+        all clients alike.
 
     Returns
     -------
@@ -36,9 +37,10 @@ def all_estimators(type_filter=None):
     """
     from ..classifiers import OneShotClassifier
 
-    if type_filter not in (None, "classifier", "aligner"):
+    if type_filter not in (None, "classifier", "aligner", "preprocessor"):
         raise ValueError(
-            f"type_filter must be None, 'classifier' or 'aligner', got {type_filter!r}."
+            "type_filter must be None, 'classifier', 'aligner' or 'preprocessor', got "
+            f"{type_filter!r}."
         )
     found = {}
     for info in pkgutil.iter_modules(skslot.__path__):
@@ -59,4 +61,6 @@ def all_estimators(type_filter=None):
 def _type_of(estimator):
     if not hasattr(estimator, "client_update"):
         return None
-    return "aligner" if hasattr(estimator, "transform") else "classifier"
+    if not hasattr(estimator, "transform"):
+        return "classifier"
+    return "aligner" if hasattr(estimator, "client_map") else "preprocessor"

@@ -13,7 +13,7 @@ def check_estimator(estimator):
 
     Run it beside :func:`sklearn.utils.estimator_checks.check_estimator`. It is for
     classifiers with one exchange, whose ``fit`` is ``client_update`` for each client
-    and ``server_aggregate``, and for aligners.
+    and ``server_aggregate``, for aligners and for preprocessors.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ def parametrize_with_checks(estimators):
     Parameters
     ----------
     estimators : list of estimator objects
-        Classifiers and aligners, not fitted.
+        Classifiers, aligners and preprocessors, not fitted.
 
     Returns
     -------
@@ -76,17 +76,18 @@ def parametrize_with_checks(estimators):
 
 def _pairs(estimators):
     for estimator in estimators:
-        if hasattr(estimator, "transform"):
-            kind = "aligner"
-        elif hasattr(estimator, "server_aggregate"):
-            kind = "classifier"
-        else:
+        if not hasattr(estimator, "server_aggregate"):
             raise TypeError(
                 f"{type(estimator).__name__} is neither a one-shot classifier nor an "
-                "aligner."
+                "aligner nor a preprocessor."
             )
+        kinds = ["classifier"]
+        if hasattr(estimator, "transform"):
+            is_aligner = hasattr(estimator, "client_map")
+            kinds = ["transformer", "aligner" if is_aligner else "preprocessor"]
+        prefixes = tuple(f"check_{kind}_" for kind in ("estimator", *kinds))
         for name, check in list(globals().items()):
-            if name.startswith(("check_estimator_", f"check_{kind}_")):
+            if name.startswith(prefixes):
                 yield estimator, partial(_run, check)
 
 
@@ -165,7 +166,10 @@ def check_estimator_takes_ids_as_a_column(estimator, X, y, client_ids):
     """Ids as a column of X are as good as ids as an argument."""
     column = np.unique(client_ids, return_inverse=True)[1]
     table = np.column_stack([X, column])
-    by_column = clone(estimator).set_params(client_column=-1).fit(table, y)
+    by_column = clone(estimator).set_params(client_column=-1)
+    if hasattr(by_column, "keep_client_column"):
+        by_column.set_params(keep_client_column=False)
+    by_column.fit(table, y)
     by_argument = estimator.fit(X, y, client_ids=column)
     same = np.array_equal(
         _result(by_column, table, None), _result(by_argument, X, column)
@@ -263,27 +267,6 @@ def check_aligner_fit_is_its_steps(aligner, X, y, client_ids):
         )
 
 
-def check_aligner_fits_messages(aligner, X, y, client_ids):
-    """A server that has messages only gets the same maps, to the bit."""
-    messages = _messages(aligner, X, y, client_ids)
-    expected = clone(aligner).fit(X, y, client_ids=client_ids)
-    for source in (messages, OneByOne(messages)):
-        fitted = clone(aligner).fit_messages(source)
-        check_is_fitted(fitted)
-        complaint = "fit_messages gives other maps than fit."
-        _assert_same(fitted, expected, X, client_ids, complaint)
-
-
-def check_aligner_adds_rows_exactly(aligner, X, y, client_ids):
-    """Rows in chunks give what all rows at once give."""
-    expected = clone(aligner).fit(X, y, client_ids=client_ids)
-    for chunk in np.array_split(np.random.default_rng(0).permutation(len(X)), 5):
-        aligner.partial_fit(X[chunk], y[chunk], client_ids=client_ids[chunk])
-    np.testing.assert_allclose(
-        _result(aligner, X, client_ids), _result(expected, X, client_ids), atol=1e-8
-    )
-
-
 def check_aligner_keeps_what_was_fitted(aligner, X, y, client_ids):
     """Parameters that are set after ``fit`` wait for the next one."""
     fitted = aligner.fit(X, y, client_ids=client_ids)
@@ -306,13 +289,6 @@ def check_aligner_adds_a_client_and_moves_nobody(aligner, X, y, client_ids):
     assert np.isfinite(fitted.transform(2 * X + 1, client_ids="E")).all()
 
 
-def check_aligner_can_be_undone(aligner, X, y, client_ids):
-    """``inverse_transform`` undoes ``transform``."""
-    fitted = aligner.fit(X, y, client_ids=client_ids)
-    back = fitted.inverse_transform(_result(fitted, X, client_ids), client_ids)
-    np.testing.assert_allclose(back, X, atol=1e-6)
-
-
 def check_aligner_refuses_strangers(aligner, X, y, client_ids):
     """Rows of a client without a map are refused by default, never passed through."""
     fitted = aligner.set_params(unknown_client="error").fit(X, y, client_ids)
@@ -322,3 +298,56 @@ def check_aligner_refuses_strangers(aligner, X, y, client_ids):
         except ValueError:
             continue
         raise AssertionError(f"rows with {wrong or 'no ids'} are transformed.")
+
+
+# ---------------------------------------------------- aligners and preprocessors
+
+
+def check_transformer_fits_messages(transformer, X, y, client_ids):
+    """A server that has messages only gets the same transformer, to the bit."""
+    messages = _messages(transformer, X, y, client_ids)
+    expected = clone(transformer).fit(X, y, client_ids=client_ids)
+    for source in (messages, OneByOne(messages)):
+        fitted = clone(transformer).fit_messages(source)
+        check_is_fitted(fitted)
+        complaint = "fit_messages gives another transformer than fit."
+        _assert_same(fitted, expected, X, client_ids, complaint)
+
+
+def check_transformer_adds_rows_exactly(transformer, X, y, client_ids):
+    """Rows in chunks give what all rows at once give."""
+    expected = clone(transformer).fit(X, y, client_ids=client_ids)
+    for chunk in np.array_split(np.random.default_rng(0).permutation(len(X)), 5):
+        transformer.partial_fit(X[chunk], y[chunk], client_ids=client_ids[chunk])
+    np.testing.assert_allclose(
+        _result(transformer, X, client_ids), _result(expected, X, client_ids), atol=1e-8
+    )
+
+
+def check_transformer_can_be_undone(transformer, X, y, client_ids):
+    """``inverse_transform`` undoes ``transform``."""
+    fitted = transformer.fit(X, y, client_ids=client_ids)
+    back = fitted.inverse_transform(_result(fitted, X, client_ids), client_ids)
+    np.testing.assert_allclose(back, X, atol=1e-6)
+
+
+# ----------------------------------------------------------------- preprocessors
+
+
+def check_preprocessor_fit_is_its_steps(preprocessor, X, y, client_ids):
+    """What the server answers is all that a client needs, to the bit."""
+    messages = _messages(preprocessor, X, y, client_ids)
+    answer = clone(preprocessor).server_aggregate(messages)
+    by_hand = clone(preprocessor).fit_messages([answer])
+    fitted = preprocessor.fit(X, y, client_ids=client_ids)
+    complaint = "fit gives another preprocessor than the answer of the server."
+    _assert_same(fitted, by_hand, X, client_ids, complaint)
+
+
+def check_preprocessor_does_not_depend_on_who_has_a_row(preprocessor, X, y, client_ids):
+    """The same rows give the same result, however they are spread over clients."""
+    expected = _result(clone(preprocessor).fit(X, y), X, None)
+    fitted = preprocessor.fit(X, y, client_ids=client_ids)
+    assert np.allclose(_result(fitted, X, client_ids), expected, rtol=0, atol=1e-12), (
+        "the result depends on how rows are spread over clients."
+    )

@@ -332,7 +332,7 @@ def test_inverse_transform_keeps_float32(clients):
 def test_inverse_transform_refuses_another_width(clients, tau):
     X, ids = clients
     aligner = FederatedOTAligner(tau).fit(X, client_ids=ids)
-    with pytest.raises(ValueError, match="X has 2 features, but 4 were aligned"):
+    with pytest.raises(ValueError, match="X has 2 features, but 4 were fitted"):
         aligner.inverse_transform(X[:, :2], client_ids=ids)
 
 

@@ -21,6 +21,7 @@ from skslot.exchange import feature_fingerprint
         "align features.npz --client A --reference A.slot -o old.npz",
         "predict features.npz --model A.slot -o old.csv",
         "adapt features.npz --client A --model A.slot -o old.slot",
+        "plan table.csv -o old.toml",
     ],
 )
 def test_nothing_is_overwritten(site, command, capsys):
@@ -36,7 +37,8 @@ def test_debug_shows_where_it_failed(site):
 
 
 @pytest.mark.parametrize(
-    "command", ["summarize", "aggregate", "align", "predict", "adapt", "inspect"]
+    "command",
+    ["plan", "summarize", "aggregate", "align", "predict", "adapt", "inspect"],
 )
 def test_help_has_an_example(command, capsys):
     with pytest.raises(SystemExit) as exit_:

@@ -2,25 +2,14 @@
 
 import re
 import shutil
-from doctest import ELLIPSIS, NORMALIZE_WHITESPACE, OutputChecker
-from pathlib import Path
 
 import numpy as np
+from pages import check_printed, commands
 
 from skslot.cli import main
 from skslot.datasets import load_digit_scanners
 
-PAGE = Path(__file__).parents[2] / "docs" / "user_guide" / "files.rst"
 SITES = "ABCD"
-
-
-def commands():
-    """Whose machine, command and output, one after the other."""
-    blocks = re.findall(r"code-block:: console\n\n((?:   .*\n|\n)+)", PAGE.read_text())
-    for block in blocks:
-        prompt, *output = block.rstrip().splitlines()
-        host, command = re.fullmatch(r"   (\w+)\$ skslot (.*)", prompt).groups()
-        yield host, command, "\n".join(line[3:] for line in output) + "\n"
 
 
 def test_commands_of_the_page(tmp_path, monkeypatch, capsys):
@@ -33,7 +22,7 @@ def test_commands_of_the_page(tmp_path, monkeypatch, capsys):
         np.savez(tmp_path / site / "features.npz", X=X[:-100], y=y[:-100])
         np.savez(tmp_path / site / "new.npz", X=X[-100:])
     ran = []
-    for host, command, expected in commands():
+    for host, command, expected in commands("files.rst"):
         others = SITES[1:] if command.startswith("summarize") else ""
         for machine in host, *others:
             monkeypatch.chdir(tmp_path / machine)
@@ -43,10 +32,7 @@ def test_commands_of_the_page(tmp_path, monkeypatch, capsys):
             assert printed.err == ""
             if machine == host:
                 ran.append(command.split()[0])
-                flags = ELLIPSIS | NORMALIZE_WHITESPACE
-                assert OutputChecker().check_output(expected, printed.out, flags), (
-                    f"{command}\n{printed.out}"
-                )
+                check_printed(command, expected, printed.out)
         mail(tmp_path)
     expected = "summarize inspect aggregate aggregate predict adapt predict align "
     expected += "aggregate align"

@@ -15,6 +15,7 @@ from skslot.exchange import (
     ClassRows,
     ClassStatistics,
     ClientStatistics,
+    ColumnStatistics,
     CurvedHead,
     FeatureScale,
     FeatureSummary,
@@ -108,6 +109,9 @@ def make_messages():
         ),
         "feature summary": FeatureSummary(30, mean, 1.5, "A"),
         "feature scale": FeatureScale(mean, 0.5),
+        "column statistics": ColumnStatistics(
+            30, np.array([30, 12, 0]), mean * [1, 1, 0], np.array([4.0, 0.5, 0.0]), "A"
+        ),
         "head weights": HeadWeights(
             ["a", "b"], counts, weights, np.array([0.75, 0.5]), 3, 2, "A"
         ),

@@ -13,6 +13,7 @@ from skslot.exchange import (
     ClassRows,
     ClassStatistics,
     ClientStatistics,
+    ColumnStatistics,
     CurvedHead,
     FeatureScale,
     FeatureSummary,
@@ -119,6 +120,14 @@ EXPECTED = {
     "linear_model": LinearModel([False, True], MEAN[None], np.array([0.5])),
     "feature_summary": FeatureSummary(30, MEAN, 1.5, 2.5),
     "feature_scale": FeatureScale(MEAN, 0.5),
+    "column_statistics": ColumnStatistics(
+        30,
+        np.array([30, 12, 0]),
+        np.array([1.0, -2.5, 0.0]),
+        np.array([4.0, 0.5, 0.0]),
+        "Zürich",
+        "r@1",
+    ),
     "head_weights": HeadWeights(
         ["x", "y"],
         np.array([11, 12]),

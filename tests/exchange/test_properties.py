@@ -14,6 +14,7 @@ from skslot.exchange import (
     ClassMixtures,
     ClassStatistics,
     ClientStatistics,
+    ColumnStatistics,
     FeatureScale,
     FeatureSummary,
     HeadWeights,
@@ -116,6 +117,13 @@ def feature_scale(draw, rng, m, scale, classes, counts, covariance):
     return FeatureScale(scale * rng.standard_normal(m), scale)
 
 
+def columns(draw, rng, m, scale, classes, counts, covariance):
+    n_samples = draw(COUNTS)
+    n_values = rng.integers(0, n_samples, m, endpoint=True)
+    means = scale * rng.standard_normal(m) * (n_values > 0)
+    return ColumnStatistics(n_samples, n_values, means, means**2)
+
+
 def head(draw, rng, m, scale, classes, counts, covariance):
     names = draw(st.lists(st.text(), max_size=3, unique=True))
     weights = {name: rng.standard_normal((len(classes), m)) for name in names}
@@ -133,6 +141,7 @@ KINDS = [
     aligned,
     summary,
     feature_scale,
+    columns,
     head,
 ]
 

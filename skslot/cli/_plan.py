@@ -1,0 +1,116 @@
+"""``skslot plan``: what all sites do to their tables, in a file."""
+
+from pathlib import Path
+
+from ._aggregate import in_words_of_commands
+from ._arguments import add_command, named_files
+from ._outputs import announce, refuse_output
+from ._site_maps import load_kind
+
+
+def add_commands(commands):
+    """Add ``plan``."""
+    command = add_command(commands, plan)
+    command.add_argument(
+        "features",
+        type=Path,
+        nargs="?",
+        metavar="TABLE",
+        help="table of one site: .csv, .parquet or .feather",
+    )
+    command.add_argument(
+        "--labels", metavar="COLUMN", help="column with the labels, if there is one"
+    )
+    command.add_argument(
+        "--ignore",
+        action="append",
+        default=[],
+        metavar="COLUMN",
+        help="column that is no feature, such as the number of a patient; may be "
+        "repeated",
+    )
+    command.add_argument(
+        "--plan",
+        type=Path,
+        metavar="FILE.toml",
+        help="a plan to fill in: with TABLE and --client the medians of that site, "
+        "with --scaling the means and scales of all sites",
+    )
+    command.add_client(default="none; the plan is for all sites")
+    command.add_argument(
+        "--scaling",
+        nargs="+",
+        metavar="FILE.slot",
+        help="what skslot summarize --scaling wrote at each site",
+    )
+    command.add_output("FILE.toml", "the plan")
+
+
+def plan(arguments):
+    """Write down how all sites make features of their tables.
+
+    From the table of one site, a plan is drafted: which columns are features, what
+    stands for missing values, which categories there are. Read it, correct it, and send
+    the same file to all sites, which follow it by --plan. With --scaling the server
+    fills in means and scales. With --client a site fills in its medians, if the plan
+    asks for them, so that later rows are filled by those of now.
+
+    example: skslot plan hospital.csv --labels diagnosis --ignore patient -o study.toml
+    """
+    refuse_output(arguments, suffix=".toml")
+    has_table, has_plan = arguments.features is not None, arguments.plan is not None
+    if has_table and not has_plan and arguments.scaling is None:
+        made, what = _draft(arguments), "read it, correct it, send it to all sites"
+    elif has_table and has_plan and arguments.client is not None:
+        made, what = _at_site(arguments), f"the plan of client {arguments.client}"
+    elif has_plan and arguments.scaling is not None and not has_table:
+        made, what = _with_scaling(arguments), "send it to all sites"
+    else:
+        raise ValueError(
+            "give TABLE to draft a plan, TABLE --plan FILE.toml --client NAME for that "
+            "of a site, or --plan FILE.toml --scaling FILE.slot ... to standardize."
+        )
+    made.save(arguments.output)
+    announce(arguments.output, what)
+
+
+def _draft(arguments):
+    from ..datasets import StudyPlan
+
+    labels, ignore = arguments.labels, arguments.ignore
+    drafted = StudyPlan.draft(arguments.features, label=labels, ignore=ignore)
+    names = drafted.feature_names
+    print(f"{len(names)} features: {', '.join(names)}")
+    if drafted.label is None:
+        print("no labels: name their column by --labels")
+    else:
+        print(f"labels: {drafted.label}: {', '.join(map(str, drafted.classes))}")
+    filled = [column.name for column in drafted.columns if column.fill is not None]
+    if filled:
+        print(f"missing values, filled by the median of each site: {', '.join(filled)}")
+    return drafted
+
+
+def _at_site(arguments):
+    from ..datasets import StudyPlan
+
+    shared = StudyPlan.load(arguments.plan)
+    return shared.at_site(arguments.features, arguments.client)
+
+
+def _with_scaling(arguments):
+    from .. import FederatedScaler
+    from ..datasets import StudyPlan
+    from ..exchange import MessageError, load_messages
+
+    paths = named_files(arguments.scaling)
+    if not paths:
+        raise ValueError(f"no file matches {' '.join(arguments.scaling)}.")
+    for path in paths:
+        load_kind(path, ("ColumnStatistics",), "what skslot summarize --scaling")
+    try:
+        answer = FederatedScaler().server_aggregate(load_messages(paths))
+    except MessageError as error:
+        raise in_words_of_commands(error) from error
+    print(f"clients: {len(paths)}, rows: {answer.n_samples}")
+    return StudyPlan.load(arguments.plan).with_scaling(answer)

@@ -1,0 +1,58 @@
+"""How commands follow a plan that all sites share."""
+
+from ._methods import METHODS
+
+
+def site_plan(arguments, learns):
+    """The plan that ``--plan`` names, for the site whose file is read."""
+    from ..datasets import StudyPlan
+
+    path = arguments.plan
+    plan = StudyPlan.load(path)
+    if arguments.encoder is not None:
+        raise ValueError(f"{path} says what the features are: leave --encoder out.")
+    if arguments.labels not in (None, "y", plan.label):
+        raise ValueError(
+            f"{path} says that labels are in {plan.label!r}, which --labels "
+            f"{arguments.labels} contradicts; leave it out."
+        )
+    client = arguments.client or plan.client
+    if plan.client not in (None, client):
+        raise ValueError(
+            f"{path} is the plan of client {plan.client!r}, with its medians, not of "
+            f"{client!r}: take the one that was sent to all sites."
+        )
+    arguments.client = client
+    if not learns:
+        return plan
+    at_site = plan.at_site(arguments.features, client)
+    medians = {
+        column.name: column.median
+        for known, column in zip(plan.columns, at_site.columns, strict=True)
+        if known != column
+    }
+    if medians:
+        texts = (f"{name} {median:g}" for name, median in medians.items())
+        print(f"medians of this site, for missing values: {', '.join(texts)}")
+    return at_site
+
+
+def settle(arguments):
+    """Fill in the settings of ``summarize``, as the plan says or else by default."""
+    from ..datasets import StudyPlan
+
+    plan = None
+    if arguments.plan is not None:
+        plan = StudyPlan.load(arguments.plan)
+        if arguments.labels is None and arguments.labels_file is None:
+            arguments.labels = plan.label
+    source = StudyPlan if plan is None else plan
+    for name in ("method", "dtype", "min_samples"):
+        if getattr(arguments, name) is None:
+            setattr(arguments, name, getattr(source, name))
+    if arguments.method not in METHODS:
+        raise ValueError(
+            f"{arguments.plan}: method must be one of {', '.join(METHODS)}, not "
+            f"{arguments.method}."
+        )
+    return plan

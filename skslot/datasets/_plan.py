@@ -1,0 +1,550 @@
+"""What all sites of a study do to their tables, in one file that a person can read."""
+
+import hashlib
+import json
+import tomllib
+from dataclasses import asdict, dataclass, fields, replace
+from numbers import Real
+from pathlib import Path
+
+import numpy as np
+
+from .._atomic import atomic_output
+from .._clients import shorten
+from ._features import (
+    WHOLE_NUMBER,
+    features_of,
+    is_number,
+    load_features,
+    read_cells,
+)
+
+FORMAT = 1
+# How programs write that a value is missing, beside an empty cell.
+MISSING = frozenset("? NA N/A NaN nan None null <NA> NaT".split()) | {""}
+# Texts in a column that a plan is drafted from; with more of them it is no category.
+MOST_CATEGORIES = 20
+WIRE_DTYPES = ("float64", "float32", "float16")
+SETTINGS = ("method", "dtype", "min_samples")
+
+TEMPLATE = """\
+# What all sites do to their tables, and what they send. Written by skslot plan: read
+# it, correct it, and send the same file to all sites. Each runs, under its own name:
+#   skslot summarize --plan {file} --client NAME TABLE.csv -o NAME.slot
+
+format = {format}
+client = {client}  # open in the plan for all sites, which give theirs by --client
+label = {label}  # column with the labels; "" for none
+classes = {classes}
+encoder = {encoder}  # what made the columns, if that can differ: a device, a version
+
+# The features in their order; columns that are not listed are not used.
+# A number: fill stands for missing values, a constant or "median", which each site has
+# of its own. Without it they are refused. mean and scale make (x - mean) / scale of x.
+# Categories: a column for each. Others are refused, or share one column by
+# unknown = "column"; so are missing values, unless fill is one of the categories.
+features = [
+{features}
+]
+
+[message]
+method = {method}
+dtype = {dtype}  # precision of the numbers that are sent
+min_samples = {min_samples}  # fewest rows of a site and of each class
+# privacy: no noise is added; see the page on privacy before you agree to that
+"""
+
+
+@dataclass(frozen=True)
+class PlannedColumn:
+    """A column of a table and what is made of it; ``median`` is that of one site."""
+
+    name: str
+    fill: object = None
+    median: float | None = None
+    mean: float | None = None
+    scale: float | None = None
+    categories: tuple | None = None
+    unknown: str | None = None
+
+    @property
+    def feature_names(self):
+        """Names of the features that the column gives."""
+        if self.categories is None:
+            return [self.name]
+        others = ["other"] if self.unknown == "column" else []
+        return [f"{self.name}={each}" for each in [*self.categories, *others]]
+
+    @property
+    def is_open(self):
+        """Whether a site has to fill in its median."""
+        return self.fill == "median" and self.median is None
+
+    def check(self):
+        """Refuse what contradicts itself."""
+        if not isinstance(self.name, str) or not self.name:
+            raise ValueError(f"the name of a feature must be text, got {self.name!r}.")
+        for key in ("median", "mean", "scale"):
+            value = getattr(self, key)
+            if value is not None and not _is_real(value):
+                self._refuse(f"{key} must be a number, got {value!r}")
+        if (self.mean is None) != (self.scale is None) or self.scale == 0:
+            self._refuse("mean and scale go together, and scale is not 0")
+        if self.categories is None:
+            if not (self.fill in (None, "median") or _is_real(self.fill)):
+                self._refuse(f"fill must be a number or 'median', got {self.fill!r}")
+            if self.unknown is not None:
+                self._refuse("unknown is for a feature with categories")
+            return
+        if not self.categories or len(set(self.categories)) < len(self.categories):
+            self._refuse("categories must be a list of different values")
+        if self.unknown not in (None, "refuse", "column"):
+            self._refuse(f"unknown must be 'refuse' or 'column', got {self.unknown!r}")
+        if self.fill not in (None, *self.categories):
+            self._refuse(f"fill must be one of its categories, got {self.fill!r}")
+        if (self.median, self.mean) != (None, None):
+            self._refuse("median, mean and scale are for numbers, not for categories")
+
+    def _refuse(self, reason):
+        raise ValueError(f"feature {self.name!r}: {reason}.")
+
+    def numbers(self, path, cells):
+        """The column as numbers; NaN is a missing value."""
+        try:
+            numbers = [float("nan" if cell in MISSING else cell) for cell in cells]
+        except ValueError:
+            numbers = [float("inf")]
+        if np.isinf(numbers).any() or any("_" in cell for cell in cells):
+            self._refuse_texts(path, cells)
+        return np.array(numbers)
+
+    def _refuse_texts(self, path, cells):
+        for line, cell in enumerate(cells, start=1):
+            if cell not in MISSING and not is_number(cell):
+                raise ValueError(
+                    f"{path}: row {line}, column {self.name!r}: {cell!r} is no number, "
+                    "as the plan says. Decimals need a point; a text needs categories "
+                    "in the plan."
+                )
+
+    def median_of(self, path, cells, rows):
+        """Median of some of the cells."""
+        numbers = self.numbers(path, cells)[rows]
+        if np.isnan(numbers).all():
+            raise ValueError(
+                f"{path}: column {self.name!r} has no value at all, and therefore no "
+                "median to fill in; agree on a number for fill in the plan."
+            )
+        return float(np.nanmedian(numbers))
+
+    def features(self, path, cells):
+        """What is made of the cells of the column: a feature or several."""
+        if self.categories is None:
+            return self._filled(path, self.numbers(path, cells))[:, None]
+        found = [_plain(cell) for cell in cells]
+        known = {each: k for k, each in enumerate(self.categories)}
+        if self.fill is not None:
+            known |= {c: known[self.fill] for c in MISSING if c not in known}
+        strangers = [cell not in known for cell in found]
+        if any(strangers) and self.unknown != "column":
+            row = strangers.index(True)
+            what = f"{found[row]!r}" if found[row] not in MISSING else "a missing value"
+            raise ValueError(
+                f"{path}: row {row + 1}, column {self.name!r}: {what} is not among the "
+                f"categories of the plan, {shorten(self.categories)}. Correct it, or "
+                "agree on a plan with unknown = 'column'."
+            )
+        columns = [known.get(cell, len(self.categories)) for cell in found]
+        return np.eye(len(self.categories) + 1)[columns][:, : len(self.feature_names)]
+
+    def _filled(self, path, numbers):
+        missing = np.isnan(numbers)
+        if missing.any() and (self.fill is None or self.is_open):
+            how = "the plan has no fill for it: agree on one, a number or 'median'."
+            if self.is_open:
+                how = (
+                    "the plan fills in the median of the site, which it does not know. "
+                    "The rows that the site learns from say it: use the plan that "
+                    "skslot plan TABLE --plan FILE.toml --client NAME, or "
+                    "StudyPlan.at_site, makes of them."
+                )
+            raise ValueError(
+                f"{path}: column {self.name!r} misses {missing.sum()} of "
+                f"{len(numbers)} values, and {how}"
+            )
+        fill = self.median if self.fill == "median" else self.fill
+        numbers = np.where(missing, 0.0 if fill is None else fill, numbers)
+        return numbers if self.mean is None else (numbers - self.mean) / self.scale
+
+
+@dataclass(frozen=True)
+class StudyPlan:
+    """What all sites of a study do to their tables, so that features are made alike.
+
+    A coordinator drafts it from one table by :meth:`draft`, corrects the file by hand
+    and sends it to all sites. ``load_features(path, plan=plan)`` follows it, and so do
+    the commands with ``--plan``. Messages carry its fingerprint, so that a server
+    refuses those of two plans.
+
+    Parameters
+    ----------
+    columns : tuple
+        For each column in its order, its name and what is made of it.
+    label : str, default=None
+        Column with the labels.
+    classes : tuple, default=()
+        Labels that may occur; any if there are none.
+    encoder : str, default=None
+        What made the columns, if that can differ between sites.
+    client : str, default=None
+        The site, in the plan of one site.
+    method : str, default="mixed"
+        What ``skslot summarize`` sends, see its ``--method``.
+    dtype : {"float64", "float32", "float16"}, default="float32"
+        In which precision.
+    min_samples : int, default=10
+        Fewest rows of a site and of each class.
+
+    See Also
+    --------
+    load_features : Reads a table as a plan says.
+    skslot.FederatedScaler : Makes the mean and scale that a plan can carry.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> from skslot.datasets import StudyPlan, load_features
+    >>> with TemporaryDirectory() as folder:
+    ...     path = Path(folder, "hospital.csv")
+    ...     _ = path.write_text("age,sex,ill\\n50,f,no\\n,m,yes\\n70,m,no\\n")
+    ...     plan = StudyPlan.draft(path, label="ill")
+    ...     load_features(path, plan=plan.at_site(path, "A")).X
+    array([[50.,  1.,  0.],
+           [60.,  0.,  1.],
+           [70.,  0.,  1.]])
+    >>> plan.feature_names, plan.classes
+    (['age', 'sex=f', 'sex=m'], ('no', 'yes'))
+    """
+
+    columns: tuple
+    label: str | None = None
+    classes: tuple = ()
+    encoder: str | None = None
+    client: str | None = None
+    method: str = "mixed"
+    dtype: str = "float32"
+    min_samples: int = 10
+
+    def __post_init__(self):
+        names = [column.name for column in self.columns]
+        if not names or len(set(names)) < len(names) or self.label in names:
+            raise ValueError(
+                "features must be named once each, and not be the label; got "
+                f"{shorten(names)}."
+            )
+        for column in self.columns:
+            column.check()
+        for name in ("label", "encoder", "client", "method"):
+            if not isinstance(getattr(self, name), str | None):
+                raise ValueError(f"{name} must be text, got {getattr(self, name)!r}.")
+        if not all(isinstance(each, str | int) for each in self.classes):
+            raise ValueError(f"classes must be labels, got {shorten(self.classes)}.")
+        if self.dtype not in WIRE_DTYPES:
+            raise ValueError(f"dtype must be one of {WIRE_DTYPES}, got {self.dtype!r}.")
+        if not isinstance(self.min_samples, int) or self.min_samples < 1:
+            raise ValueError(
+                f"min_samples must be at least 1, got {self.min_samples!r}."
+            )
+
+    # -------------------------------------------------------------------- making
+
+    @classmethod
+    def draft(cls, path, *, label=None, ignore=()):
+        """Draft a plan from the table of one site.
+
+        Columns of numbers are taken as they are, with the median of each site for
+        missing values if this table has some. Columns of text are taken as categories.
+
+        Parameters
+        ----------
+        path : str or path-like
+            A table: ``.csv``, ``.parquet`` or ``.feather``.
+        label : str, default=None
+            Column with the labels.
+        ignore : str or list of str, default=()
+            Columns that are no features.
+
+        Returns
+        -------
+        plan : StudyPlan
+            To be looked at before it is sent.
+        """
+        path = Path(path)
+        named = {ignore} if isinstance(ignore, str) else {*ignore}
+        cells = _columns(path)
+        features = features_of(path, list(cells), named | ({label} - {None}))
+        columns = (_draft_column(path, name, cells[name]) for name in features)
+        plan = cls(tuple(columns), label)
+        y = load_features(path, plan=plan.at_site(path, None), ignore=ignore).y
+        classes = () if y is None else tuple(np.unique(y).tolist())
+        return replace(plan, classes=classes)
+
+    def at_site(self, path, client):
+        """Fill in what is of one site: its name and its medians.
+
+        They are no part of the fingerprint.
+
+        Parameters
+        ----------
+        path : str or path-like
+            Table of the site; the median is that of its training rows.
+        client : str
+            Its name; of a table with a column ``client``, its rows are taken.
+
+        Returns
+        -------
+        plan : StudyPlan
+            The plan of that site, which stays there.
+        """
+        plan = replace(self, client=client)
+        if not any(column.is_open for column in self.columns):
+            return plan
+        cells, rows = _columns(Path(path)), plan._rows_to_learn_from(path)
+        columns = [
+            replace(column, median=column.median_of(path, cells[column.name], rows))
+            if column.is_open
+            else column
+            for column in self.columns
+        ]
+        return replace(plan, columns=tuple(columns))
+
+    def _rows_to_learn_from(self, path):
+        """Positions of the training rows of the site."""
+        any_fill = [replace(c, median=0.0) if c.is_open else c for c in self.columns]
+        plan = replace(self, columns=tuple(any_fill))
+        table = load_features(path, plan=plan, labels=False)
+        rows = {"row": np.arange(len(table.X))}
+        table = replace(table, others=table.others | rows)
+        mine = table if self.client is None else table.of_client(self.client)
+        return mine.training_rows().others["row"]
+
+    def with_scaling(self, statistics):
+        """Standardize numbers by what all sites sent.
+
+        Parameters
+        ----------
+        statistics : ColumnStatistics
+            Answer of :meth:`skslot.FederatedScaler.server_aggregate` on features that
+            this plan made; columns of categories stay 0 and 1.
+
+        Returns
+        -------
+        plan : StudyPlan
+            A plan with means and scales, and therefore with another fingerprint.
+        """
+        from ..preprocessing import FederatedScaler
+
+        if statistics.encoder != self.fingerprint:
+            raise ValueError(
+                f"the statistics are on features of {statistics.encoder!r}, but this "
+                f"plan is {self.fingerprint!r}: summarize for scaling by this plan."
+            )
+        scaler = FederatedScaler().fit_messages([statistics])
+        names = self.feature_names
+        columns = []
+        for column in self.columns:
+            if column.categories is None:
+                k = names.index(column.name)
+                mean, scale = float(scaler.mean_[k]), float(scaler.scale_[k])
+                column = replace(column, mean=mean, scale=scale)
+            columns.append(column)
+        return replace(self, columns=tuple(columns))
+
+    # ---------------------------------------------------------------- what it says
+
+    @property
+    def feature_names(self):
+        """Names of the features, in their order."""
+        return [name for column in self.columns for name in column.feature_names]
+
+    @property
+    def fingerprint(self):
+        """The same at all sites that make the same features and labels."""
+        columns = [{**asdict(column), "median": None} for column in self.columns]
+        facts = [FORMAT, columns, self.label, self.classes, self.encoder]
+        return f"plan:{hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]}"
+
+    def read(self, path):
+        """Make features of a table.
+
+        Parameters
+        ----------
+        path : str or path-like
+            The table.
+
+        Returns
+        -------
+        X : ndarray of shape (n_samples, n_features)
+            The features.
+        others : dict of ndarray
+            The other columns as text, and what the features are.
+        """
+        cells = _columns(Path(path))
+        names = [column.name for column in self.columns]
+        missing = [name for name in names if name not in cells]
+        if missing:
+            raise ValueError(
+                f"{path} lacks columns of the plan: {shorten(missing)}; it has "
+                f"{shorten(cells)}."
+            )
+        made = [column.features(path, cells[column.name]) for column in self.columns]
+        others = {n: np.array(column) for n, column in cells.items() if n not in names}
+        others["columns"] = np.array(self.feature_names)
+        others["fingerprint"] = np.array(self.fingerprint)
+        return np.hstack(made), others
+
+    def check_classes(self, path, y):
+        """Refuse labels that are not among the classes of the plan.
+
+        Parameters
+        ----------
+        path : str or path-like
+            Where they are from.
+        y : ndarray of shape (n_samples,)
+            Labels.
+        """
+        strangers = set(np.unique(y).tolist()) - set(self.classes)
+        if self.classes and strangers:
+            raise ValueError(
+                f"{path}: labels {shorten(sorted(strangers, key=str))} are not among "
+                f"the classes of the plan, {shorten(self.classes)}; correct them, or "
+                "agree on another plan."
+            )
+
+    # ------------------------------------------------------------------- as a file
+
+    @classmethod
+    def load(cls, path):
+        """Read a plan.
+
+        Parameters
+        ----------
+        path : str or path-like
+            A file as :meth:`save` writes it, which may have been edited.
+
+        Returns
+        -------
+        plan : StudyPlan
+            The plan.
+        """
+        try:
+            return cls._parse(Path(path).read_text(encoding="utf-8"))
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{path} is no plan of a study: {error}") from error
+
+    def save(self, path):
+        """Write the plan to a file, as a whole or not at all.
+
+        Parameters
+        ----------
+        path : str or path-like
+            Where to write it, usually with the ending ``.toml``.
+        """
+        text = self._text(Path(path).name)
+        if self._parse(text) != self:
+            raise ValueError(f"{path} would not be read as it was meant.")
+        with atomic_output(path) as file:
+            file.write(text.encode())
+
+    def _text(self, file):
+        features = ",\n".join(f"  {_inline(column)}" for column in self.columns)
+        facts = {**vars(self), "format": FORMAT, "classes": list(self.classes)}
+        names = ("label", "encoder", "client")
+        facts |= {name: facts[name] or "" for name in names}
+        del facts["columns"]
+        return TEMPLATE.format(
+            file=file,
+            features=features,
+            **{name: _value(value) for name, value in facts.items()},
+        )
+
+    @classmethod
+    def _parse(cls, text):
+        facts = tomllib.loads(text)
+        if facts.pop("format", None) != FORMAT:
+            raise ValueError(f"format = {FORMAT} is missing.")
+        known = {"client", "label", "classes", "encoder", "features", "message"}
+        message = facts.pop("message", {})
+        _refuse_unknown(facts, known)
+        _refuse_unknown(message, SETTINGS)
+        names = [each.name for each in fields(PlannedColumn)]
+        columns = []
+        for entry in facts.pop("features", []):
+            _refuse_unknown(entry, names)
+            if "categories" in entry:
+                entry["categories"] = tuple(map(_plain, entry["categories"]))
+                entry |= {"fill": _plain(entry["fill"])} if "fill" in entry else {}
+            columns.append(PlannedColumn(**entry))
+        classes = tuple(facts.pop("classes", ()))
+        texts = {name: text or None for name, text in facts.items()}
+        return cls(tuple(columns), classes=classes, **texts, **message)
+
+
+def _draft_column(path, name, cells):
+    found = {_plain(cell) for cell in set(cells) - MISSING}
+    has_gaps = not MISSING.isdisjoint(cells)
+    if found and all(map(is_number, found)):
+        return PlannedColumn(name, fill="median" if has_gaps else None)
+    if not 1 <= len(found) <= MOST_CATEGORIES:
+        raise ValueError(
+            f"{path}: column {name!r} has {len(found)} different texts, which are no "
+            f"categories. If it is no feature, leave it out by ignore=[{name!r}] or "
+            f"--ignore {name}; else write it as numbers."
+        )
+    unknown = "column" if has_gaps else "refuse"
+    return PlannedColumn(name, categories=tuple(sorted(found)), unknown=unknown)
+
+
+def _columns(path):
+    """Cells of each column; a name that is there twice is refused."""
+    pairs = read_cells(path)
+    names = [name for name, _ in pairs]
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"{path} has more than one column {name!r}.")
+    return dict(pairs)
+
+
+def _plain(cell):
+    """A category in one way to write it: some programs turn 1 into 1.0."""
+    cell = str(cell)
+    return cell.removesuffix(".0") if WHOLE_NUMBER.fullmatch(cell) else cell
+
+
+def _is_real(value):
+    return (
+        isinstance(value, Real)
+        and not isinstance(value, bool)
+        and -1e300 < value < 1e300
+    )
+
+
+def _refuse_unknown(entries, known):
+    for key in entries:
+        if key not in known:
+            raise ValueError(f"{key!r} is none of {', '.join(known)}.")
+
+
+def _inline(column):
+    values = {
+        name: value for name, value in asdict(column).items() if value is not None
+    }
+    return "{" + ", ".join(f"{name} = {_value(v)}" for name, v in values.items()) + "}"
+
+
+def _value(value):
+    """A value of TOML; its texts are those of JSON, but for one character."""
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_value, value))}]"
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,0 +1,5 @@
+"""Preprocessing that sites can do without handing rows to anybody."""
+
+from ._scaler import FederatedScaler
+
+__all__ = ["FederatedScaler"]

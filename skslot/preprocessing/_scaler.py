@@ -1,0 +1,316 @@
+"""FederatedScaler: standardisation by the moments of all clients."""
+
+from numbers import Integral
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from .._clients import ClientGroups, ClientTransformerMixin, check_client_name
+from .._sklearn_compat import _fit_context
+from ..exchange import ColumnStatistics, receive
+from ..statistics import column_moments
+
+
+class FederatedScaler(ClientTransformerMixin, BaseEstimator):
+    """Standardize features by the mean and variance of the rows of all clients.
+
+    Every client sends how many values each feature has, their mean and the sum of
+    their squared distances from it; the server joins these exactly. The result is that
+    of :class:`~sklearn.preprocessing.StandardScaler` on the rows of all clients
+    together, whoever has which row, and nobody has to pool them.
+
+    Read more in the :doc:`User Guide </user_guide/preprocessing>`.
+
+    Parameters
+    ----------
+    with_mean : bool, default=True
+        Whether to take the mean off.
+    with_std : bool, default=True
+        Whether to divide by the standard deviation.
+    client_column : str or int, default=None
+        Name or position of the column of X that holds the client ids. None means that
+        ids are passed as ``client_ids``.
+    keep_client_column : bool, default=True
+        Whether the output keeps the column of ids, in its place. Other than an aligner,
+        a scaler is seldom the last step that needs to know the client.
+
+    Attributes
+    ----------
+    mean_ : ndarray of shape (n_features,) or None
+        Mean of each feature; None if nothing is taken off or divided.
+    var_ : ndarray of shape (n_features,) or None
+        Its variance; None without ``with_std``.
+    scale_ : ndarray of shape (n_features,) or None
+        What it is divided by, 1 for a feature that does not vary; None without
+        ``with_std``.
+    n_samples_seen_ : int or ndarray of shape (n_features,)
+        Number of rows; of values, for each feature, if some have more than others.
+    statistics_ : ColumnStatistics
+        The message of the server.
+    n_features_in_ : int
+        Number of columns of X in ``fit``, with the client column if there is one.
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
+        Names of these columns, when all are strings.
+
+    See Also
+    --------
+    sklearn.preprocessing.StandardScaler : The same on rows in one place.
+    FederatedOTAligner : Also takes away how clients differ.
+
+    Notes
+    -----
+    All clients are scaled alike, so their differences stay. Missing values (NaN) are
+    left out in ``fit`` and stay missing in ``transform``; fill them in later, or before
+    by a rule that all clients share. A feature that varies no more than rounding
+    explains, by the rule of :class:`~sklearn.preprocessing.StandardScaler`, is not
+    divided.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skslot import FederatedScaler
+    >>> X = np.array([[50.0, 1.0], [60.0, 3.0], [70.0, np.nan], [80.0, 5.0]])
+    >>> site = ["A", "A", "B", "B"]
+    >>> scaler = FederatedScaler().fit(X, client_ids=site)
+    >>> scaler.mean_, scaler.n_samples_seen_
+    (array([65.,  3.]), array([4, 3]))
+
+    What sites do, each with its own rows:
+
+    >>> messages = [scaler.client_update(X[:2]), scaler.client_update(X[2:])]
+    >>> answer = scaler.server_aggregate(messages)
+    >>> FederatedScaler().fit_messages([answer]).transform(X[2:])
+    array([[0.4472136 ,        nan],
+           [1.34164079, 1.22474487]])
+    """
+
+    _parameter_constraints: dict = {
+        "with_mean": ["boolean"],
+        "with_std": ["boolean"],
+        "client_column": [str, Integral, None],
+        "keep_client_column": ["boolean"],
+    }
+
+    def __init__(
+        self,
+        *,
+        with_mean=True,
+        with_std=True,
+        client_column=None,
+        keep_client_column=True,
+    ):
+        self.with_mean = with_mean
+        self.with_std = with_std
+        self.client_column = client_column
+        self.keep_client_column = keep_client_column
+
+    # ------------------------------------------------------- the steps, one by one
+
+    def client_update(self, X, y=None, *, classes=None, client=None):
+        """Client step: summarise the rows of one client.
+
+        Needs no fit, changes nothing, and is what ``fit`` does for each client.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows of the client, without the client column.
+        y : array-like of shape (n_samples,), default=None
+            Ignored.
+        classes : array-like of shape (n_classes,), default=None
+            Ignored.
+        client : object, default=None
+            Its name, for error messages.
+
+        Returns
+        -------
+        statistics : ColumnStatistics
+            The message to the server.
+        """
+        self._validate_params()
+        check_client_name(client)
+        return _summarize(self._read_client(X, client), client)
+
+    def server_aggregate(self, messages):
+        """Server step: join what the clients sent.
+
+        Needs no fit, changes nothing, and is what ``fit`` does once.
+
+        Parameters
+        ----------
+        messages : iterable of ColumnStatistics
+            One message per client.
+
+        Returns
+        -------
+        statistics : ColumnStatistics
+            The message to all clients, which :meth:`fit_messages` makes a scaler of.
+        """
+        self._validate_params()
+        return ColumnStatistics.joined(receive(messages, ColumnStatistics))
+
+    # ------------------------------------------------------------------ fitting
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X, y=None, client_ids=None):
+        """Run the client step on each client, then the server step.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Features of all clients, in any order.
+        y : array-like of shape (n_samples,), default=None
+            Ignored.
+        client_ids : array-like of shape (n_samples,), default=None
+            Client of each row; the result does not depend on it.
+
+        Returns
+        -------
+        self : object
+            The fitted scaler.
+        """
+        self._refuse_one_id_for_all(client_ids)
+        messages = self._messages(X, client_ids, reset=True)
+        return self._keep(ColumnStatistics.joined(messages))
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def partial_fit(self, X, y=None, client_ids=None):
+        """Add rows: after any number of chunks the result is that of all rows.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            More rows.
+        y : array-like of shape (n_samples,), default=None
+            Ignored.
+        client_ids : array-like of shape (n_samples,) or scalar, default=None
+            Client of each row; the result does not depend on it.
+
+        Returns
+        -------
+        self : object
+            The scaler with the rows added.
+        """
+        known = [self.statistics_] if hasattr(self, "statistics_") else []
+        added = self._messages(X, client_ids, reset=not known)
+        return self._keep(ColumnStatistics.joined([*known, *added]))
+
+    def fit_messages(self, messages):
+        """Learn from what the clients sent, or from what the server answered.
+
+        As ``fit``, at a place that has not got the rows.
+
+        Parameters
+        ----------
+        messages : iterable of ColumnStatistics
+            One message per client, or only the one of :meth:`server_aggregate`.
+
+        Returns
+        -------
+        self : object
+            The fitted scaler.
+        """
+        statistics = self.server_aggregate(messages)
+        self.n_features_in_ = statistics.n_features + (self.client_column is not None)
+        return self._keep(statistics)
+
+    # ------------------------------------------------------------- transforming
+
+    def transform(self, X, client_ids=None):
+        """Standardize rows.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Features.
+        client_ids : array-like of shape (n_samples,) or scalar, default=None
+            Ignored, as all clients are scaled alike.
+
+        Returns
+        -------
+        X_scaled : ndarray of shape (n_samples, n_features)
+            Standardized features, in the precision of X.
+        """
+        check_is_fitted(self)
+        rows, _ = self._read_rows(X, client_ids, reset=False)
+        self._check_width(rows)
+        scaled = rows.copy()
+        if self.with_mean:
+            scaled -= self.mean_
+        if self.with_std:
+            scaled /= self.scale_
+        return self._with_client_column(scaled, X)
+
+    def inverse_transform(self, X, client_ids=None):
+        """Bring rows back to their units.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Standardized features, as ``transform`` returned them, with or without the
+            client column.
+        client_ids : array-like of shape (n_samples,) or scalar, default=None
+            Ignored.
+
+        Returns
+        -------
+        X_original : ndarray of shape (n_samples, n_features)
+            Features in their units, without the client column.
+        """
+        check_is_fitted(self)
+        has_column = self.client_column is not None and self.keep_client_column
+        if has_column and np.shape(X)[1:] == (self.n_features_in_,):
+            rows, _, _ = self._read_client_column(X, client_ids)
+        else:
+            rows = self._check_features(X)
+        self._check_width(rows)
+        original = rows.copy()
+        if self.with_std:
+            original *= self.scale_
+        if self.with_mean:
+            original += self.mean_
+        return original
+
+    # ------------------------------------------------------------------ helpers
+
+    def _messages(self, X, client_ids, reset):
+        """What each of the clients would send."""
+        X, groups = self._read_rows(X, client_ids, reset=reset, adding=True)
+        self._check_width(X)
+        pairs = zip(groups.clients, groups.rows, strict=True)
+        return [_summarize(X[rows], client) for client, rows in pairs]
+
+    def _keep(self, statistics):
+        counts, means, squares = statistics.moments
+        with np.errstate(invalid="ignore"):
+            variances = squares / counts
+        means = np.where(counts > 0, means, np.nan)
+        self.statistics_ = statistics
+        self.n_samples_seen_ = counts if np.ptp(counts) else int(counts[0])
+        self.mean_ = means if self.with_mean or self.with_std else None
+        self.var_ = variances if self.with_std else None
+        self.scale_ = _scale(counts, means, variances) if self.with_std else None
+        return self
+
+    def _groups_without_ids(self, n_samples):
+        return ClientGroups.single(None, n_samples)
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
+
+def _summarize(X, client):
+    return ColumnStatistics(len(X), *column_moments(X), client)
+
+
+def _scale(counts, means, variances):
+    """Standard deviations; 1 where rounding explains all of the variance.
+
+    The rule of scikit-learn, for variances computed in two passes.
+    """
+    eps = np.finfo(np.float64).eps
+    most = counts * eps * variances + (counts * means * eps) ** 2
+    return np.where(variances <= most, 1.0, np.sqrt(variances))

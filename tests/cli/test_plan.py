@@ -1,0 +1,218 @@
+"""``skslot plan``, and the commands that follow a plan."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from four_sites import error_of, run
+
+from skslot.datasets import StudyPlan
+from skslot.exchange import load_message
+
+SITES = {"A": 80, "B": 60, "C": 50}
+
+
+@pytest.fixture
+def study(tmp_path, monkeypatch):
+    """A folder with tables of three sites, some values missing, and a plan."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    for shift, (site, n) in enumerate(SITES.items()):
+        ill = np.arange(n) % 3 == 0
+        age = rng.normal(50 + 10 * ill, 8, n)
+        chol = rng.normal(220 + 40 * ill + 20 * shift, 30, n)
+        lines = ["patient,age,chol,sex,diagnosis"]
+        for k in range(n):
+            shown = "" if k % 9 == shift else f"{chol[k]:.1f}"
+            label = "ill" if ill[k] else "healthy"
+            lines.append(f"{k},{age[k]:.1f},{shown},{'fm'[k % 2]},{label}")
+        Path(f"{site}.csv").write_text("\n".join(lines))
+    assert run("plan A.csv --labels diagnosis --ignore patient -o study.toml") == 0
+    return tmp_path
+
+
+def summarize(plan="study.toml", options="", end=""):
+    for site in SITES:
+        command = f"summarize {site}.csv --plan {plan} --client {site} {options}"
+        assert run(f"{command} -o {site}{end}.slot") == 0
+
+
+def test_plan_is_drafted_and_all_features_are_named(study, capsys):
+    draft = "plan A.csv --labels diagnosis --ignore patient -o study.toml --force"
+    assert run(draft) == 0
+    out = capsys.readouterr().out
+    assert "4 features: age, chol, sex=f, sex=m" in out
+    assert "labels: diagnosis: healthy, ill" in out
+    assert "missing values, filled by the median of each site: chol" in out
+    plan = StudyPlan.load("study.toml")
+    assert plan == StudyPlan.draft("A.csv", label="diagnosis", ignore="patient")
+
+
+def test_files_of_one_plan_make_a_model_that_predicts(study, capsys):
+    summarize()
+    assert "medians of this site, for missing values: chol " in capsys.readouterr().out
+    assert run("aggregate ?.slot --model global.slot") == 0
+    assert run("plan B.csv --plan study.toml --client B -o B.toml") == 0
+    predict = "predict B.csv --model global.slot --statistics B.slot --labels"
+    assert run(f"{predict} --plan B.toml -o B.predictions.csv") == 0
+    out = capsys.readouterr().out
+    assert "client B: 60 rows" in out
+    accuracy = float(out.split("accuracy: ")[1].split("%")[0])
+    assert accuracy > 70
+    first = Path("B.predictions.csv").read_text().splitlines()[0]
+    assert first.startswith("row,patient,diagnosis,prediction,probability_healthy")
+
+
+def test_later_rows_are_filled_by_the_medians_of_the_site(study, capsys):
+    """Not by those of the rows at hand, which may be few."""
+    summarize()
+    assert run("aggregate ?.slot --model global.slot") == 0
+    Path("new.csv").write_text("age,chol,sex\n61,,f\n")
+    predict = "predict new.csv --model global.slot --statistics A.slot"
+    error = error_of(f"{predict} --plan study.toml -o new.out.csv", capsys)
+    assert "fills in the median of the site, which it does not know" in error
+    assert run("plan A.csv --plan study.toml --client A -o A.toml") == 0
+    assert run(f"{predict} --plan A.toml -o missing.csv") == 0
+    median = next(c.median for c in StudyPlan.load("A.toml").columns if c.fill)
+    Path("new.csv").write_text(f"age,chol,sex\n61,{median},f\n")
+    assert run(f"{predict} --plan A.toml -o filled.csv") == 0
+    assert Path("missing.csv").read_text() == Path("filled.csv").read_text()
+
+
+def test_adapt_and_align_follow_the_plan(study, capsys):
+    summarize()
+    assert run("aggregate ?.slot --model global.slot") == 0
+    options = "--client A --plan study.toml --statistics A.slot"
+    assert run(f"adapt A.csv {options} --model global.slot -o A.model.slot") == 0
+    assert run(f"align A.csv {options} --reference global.slot -o A.npz") == 0
+    assert np.load("A.npz")["X"].shape == (80, 4)
+
+
+def test_settings_are_those_of_the_plan_unless_given(study):
+    text = Path("study.toml").read_text().replace('"float32"', '"float64"')
+    Path("study.toml").write_text(text.replace('"mixed"', '"fedpft"'))
+    summarize()
+    summarize(options="--dtype float16 --method fedcgs", end=".other")
+    assert type(load_message("A.slot")).__name__ == "ClassMixtures"
+    assert type(load_message("A.other.slot")).__name__ == "ClassStatistics"
+    sizes = [Path(f"{name}.slot").stat().st_size for name in ("A", "A.other")]
+    assert sizes[0] > sizes[1]
+
+
+def test_server_refuses_two_plans(study, capsys):
+    summarize()
+    text = Path("study.toml").read_text()
+    for name, old, new in [
+        ("fill", 'fill = "median"', "fill = 200.0"),
+        ("width", 'unknown = "refuse"', 'unknown = "column"'),
+    ]:
+        assert old in text
+        Path("other.toml").write_text(text.replace(old, new))
+        command = "summarize C.csv --plan other.toml --client C --force -o C.slot"
+        assert run(command) == 0
+        error = error_of("aggregate ?.slot --model global.slot", capsys)
+        assert "C.slot and A.slot were not made by the same plan" in error, name
+        assert "Send one plan to all sites" in error
+
+
+def test_scaling_is_agreed_in_a_round_of_its_own(study, capsys):
+    summarize(options="--scaling", end=".scaling")
+    command = "plan --plan study.toml --scaling *.scaling.slot -o scaled.toml"
+    assert run(command) == 0
+    assert "clients: 3, rows: 190" in capsys.readouterr().out
+    plan = StudyPlan.load("scaled.toml")
+    assert [column.scale is None for column in plan.columns] == [False, False, True]
+    summarize("scaled.toml")
+    total = sum(
+        load_message(f"{site}.slot").means.T @ load_message(f"{site}.slot").counts
+        for site in SITES
+    )
+    np.testing.assert_allclose(total[:2] / 190, 0, atol=1e-6)
+    command = "summarize A.csv --plan scaled.toml --client A --scaling -o new.slot"
+    error = error_of(command, capsys)
+    assert "scaled.toml has means and scales already" in error
+
+
+def test_scaling_of_other_files_is_refused(study, capsys):
+    summarize(end=".labels")
+    command = "plan --plan study.toml --scaling {} -o scaled.toml"
+    error = error_of(command.format("*.labels.slot"), capsys)
+    assert "not what skslot summarize --scaling writes" in error
+    assert "no file matches ?.none" in error_of(command.format("?.none"), capsys)
+    summarize(options="--scaling", end=".scaling")
+    text = Path("study.toml").read_text().replace('"refuse"', '"column"')
+    Path("other.toml").write_text(text)
+    summarize_c = "summarize C.csv --plan other.toml --client C --scaling --force"
+    assert run(f"{summarize_c} -o C.scaling.slot") == 0
+    error = error_of(command.format("*.scaling.slot"), capsys)
+    assert "C.scaling.slot and A.scaling.slot were not made by the same plan" in error
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("plan -o new.toml", "give TABLE to draft a plan"),
+        ("plan A.csv --plan study.toml -o new.toml", "give TABLE to draft a plan"),
+        ("plan A.csv -o new.csv", "must end in .toml"),
+        ("plan A.csv --labels ill -o new.toml", "has no column 'ill'"),
+        ("plan A.npz -o new.toml", "a plan is for tables"),
+        ("plan B.csv --plan B.toml --client C -o new.toml", "No such file"),
+        ("summarize A.csv --client A --scaling -o new.slot", "--scaling is for a plan"),
+        (
+            "summarize A.csv --plan study.toml --client A --encoder x -o new.slot",
+            "study.toml says what the features are: leave --encoder out",
+        ),
+        (
+            "summarize A.csv --plan study.toml --client A --labels sex -o new.slot",
+            "says that labels are in 'diagnosis', which --labels sex contradicts",
+        ),
+        (
+            "summarize A.csv --plan study.toml --client A -o study.toml --force",
+            "study.toml is read as an input and would be overwritten",
+        ),
+    ],
+)
+def test_what_does_not_go_together_is_refused(study, command, expected, capsys):
+    np.savez("A.npz", X=np.ones((3, 3)))
+    assert expected in error_of(command, capsys)
+    assert not list(study.glob("new.*"))
+
+
+def test_plan_of_another_site_is_refused(study, capsys):
+    assert run("plan A.csv --plan study.toml --client A -o A.toml") == 0
+    error = error_of("summarize B.csv --plan A.toml --client B -o B.slot", capsys)
+    assert "A.toml is the plan of client 'A', with its medians, not of 'B'" in error
+
+
+def test_unknown_method_in_a_plan_is_refused(study, capsys):
+    text = Path("study.toml").read_text().replace('"mixed"', '"magic"')
+    Path("study.toml").write_text(text)
+    error = error_of("summarize A.csv --plan study.toml --client A -o A.slot", capsys)
+    assert "study.toml: method must be one of mixed, fedcgs" in error
+
+
+def test_model_and_table_must_be_of_the_same_plan(study, capsys):
+    summarize()
+    assert run("aggregate ?.slot --model global.slot") == 0
+    predict = "predict A.csv --model global.slot --client A -o new.csv"
+    columns = "--ignore patient --ignore sex --ignore chol --ignore diagnosis"
+    error = error_of(f"{predict} {columns}", capsys)
+    assert "hand over the plan that it was made by, by --plan FILE.toml" in error
+    text = Path("study.toml").read_text().replace('fill = "median"', "fill = 200.0")
+    Path("other.toml").write_text(text)
+    error = error_of(f"{predict} --plan other.toml", capsys)
+    assert "the plans differ in what they make of columns or labels" in error
+
+
+def test_model_without_a_plan_wants_none(study, capsys):
+    Path("study.toml").write_text(
+        Path("study.toml").read_text().replace('fill = "median"', "fill = 200.0")
+    )
+    columns = "--ignore patient --ignore sex --ignore chol --labels diagnosis"
+    for site in SITES:
+        command = f"summarize {site}.csv --client {site} {columns} -o {site}.slot"
+        assert run(command) == 0
+    assert run("aggregate ?.slot --model global.slot") == 0
+    predict = "predict A.csv --model global.slot --client A --plan study.toml"
+    error = error_of(f"{predict} -o new.csv", capsys)
+    assert "it was made without a plan: leave --plan out" in error

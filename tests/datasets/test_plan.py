@@ -1,0 +1,271 @@
+"""Plans: the same features at all sites, from tables that differ."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.impute import SimpleImputer
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+from skslot import FederatedScaler
+from skslot.datasets import StudyPlan, load_features
+
+TABLE = """\
+patient,age,chol,pain,diagnosis
+p1,50,230,mild,ill
+p2,60,,severe,healthy
+p3,71.5,250,mild,ill
+p4,44,210,none,healthy
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("A.csv").write_text(TABLE)
+    return tmp_path
+
+
+@pytest.fixture
+def plan(folder):
+    return StudyPlan.draft("A.csv", label="diagnosis", ignore="patient")
+
+
+def column(plan, name, **changes):
+    """The plan with another rule for a column."""
+    columns = [replace(c, **changes) if c.name == name else c for c in plan.columns]
+    return replace(plan, columns=tuple(columns))
+
+
+def test_draft_says_what_the_table_has(plan):
+    assert plan.feature_names == [
+        "age",
+        "chol",
+        "pain=mild",
+        "pain=none",
+        "pain=severe",
+    ]
+    assert [c.fill for c in plan.columns] == [None, "median", None]
+    assert (plan.label, plan.classes) == ("diagnosis", ("healthy", "ill"))
+    assert plan.client is None
+
+
+def test_features_are_those_of_scikit_learn(plan):
+    table = load_features("A.csv", plan=plan.at_site("A.csv", "A"))
+    numbers = [[50, 230], [60, np.nan], [71.5, 250], [44, 210]]
+    filled = SimpleImputer(strategy="median").fit_transform(numbers)
+    pain = [["mild"], ["severe"], ["mild"], ["none"]]
+    shown = OneHotEncoder(sparse_output=False).fit_transform(pain)
+    np.testing.assert_array_equal(table.X, np.hstack([filled, shown]))
+    assert table.y.tolist() == ["ill", "healthy", "ill", "healthy"]
+    assert table.encoder == plan.fingerprint
+    assert table.feature_names == plan.feature_names
+    assert table.others["patient"].tolist() == ["p1", "p2", "p3", "p4"]
+
+
+@pytest.mark.parametrize("kind", ["parquet", "feather"])
+def test_format_of_the_table_makes_no_difference(plan, kind):
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    frame = pandas.read_csv("A.csv")
+    getattr(frame, f"to_{kind}")(f"A.{kind}")
+    plan = plan.at_site("A.csv", "A")
+    found = load_features(f"A.{kind}", plan=plan)
+    expected = load_features("A.csv", plan=plan)
+    np.testing.assert_array_equal(found.X, expected.X)
+    np.testing.assert_array_equal(found.y, expected.y)
+
+
+def test_order_of_columns_and_others_make_no_difference(plan):
+    plan = plan.at_site("A.csv", "A")
+    expected = load_features("A.csv", plan=plan)
+    lines = [line.split(",")[::-1] for line in TABLE.splitlines()]
+    text = "\n".join(",".join([*line, str(k)]) for k, line in enumerate(lines))
+    Path("other.csv").write_text(text.replace(",0\n", ",extra\n", 1))
+    found = load_features("other.csv", plan=plan)
+    np.testing.assert_array_equal(found.X, expected.X)
+    assert found.encoder == expected.encoder
+
+
+def test_medians_are_of_the_training_rows_of_the_site(plan):
+    lines = [
+        "age,chol,pain,diagnosis,client,split",
+        "50,1,mild,ill,A,train",
+        "50,3,mild,ill,A,train",
+        "50,100,mild,ill,A,test",
+        "50,1000,mild,ill,B,train",
+        "50,,mild,ill,A,train",
+    ]
+    Path("both.csv").write_text("\n".join(lines))
+    at_site = plan.at_site("both.csv", "A")
+    assert at_site.client == "A"
+    assert [c.median for c in at_site.columns] == [None, 2.0, None]
+    assert load_features("both.csv", plan=at_site).of_client("A").X[-1, 1] == 2.0
+    assert at_site.fingerprint == plan.fingerprint
+
+
+def test_median_of_other_rows_is_not_taken(plan):
+    with pytest.raises(ValueError, match="'chol' misses 1 of 4 values.*at_site"):
+        load_features("A.csv", plan=plan)
+
+
+def test_column_without_any_value_has_no_median(plan):
+    Path("B.csv").write_text("age,chol,pain,diagnosis\n50,,mild,ill\n")
+    with pytest.raises(ValueError, match="'chol' has no value at all"):
+        plan.at_site("B.csv", "B")
+
+
+@pytest.mark.parametrize("text", ["", "?", "NA", "nan"])
+def test_missing_values_are_filled_by_a_constant(plan, text):
+    Path("B.csv").write_text(f"age,chol,pain\n50,{text},mild\n")
+    filled = load_features("B.csv", plan=column(plan, "chol", fill=246.0), labels=False)
+    assert filled.X.tolist() == [[50, 246, 1, 0, 0]]
+
+
+@pytest.mark.parametrize(
+    ("cell", "changes", "expected"),
+    [
+        ("worst", {"unknown": "column"}, [0, 0, 0, 1]),
+        ("", {"unknown": "column"}, [0, 0, 0, 1]),
+        ("", {"fill": "none"}, [0, 1, 0]),
+        ("2", {"categories": ("1", "2")}, [0, 1]),
+        ("2.0", {"categories": ("1", "2")}, [0, 1]),
+        ("NA", {"categories": ("NA", "mild")}, [1, 0]),
+    ],
+)
+def test_categories_become_columns(plan, cell, changes, expected):
+    Path("B.csv").write_text(f"age,chol,pain\n50,230,{cell}\n")
+    table = load_features("B.csv", plan=column(plan, "pain", **changes), labels=False)
+    assert table.X[0, 2:].tolist() == expected
+    assert len(table.feature_names) == 2 + len(expected)
+
+
+@pytest.mark.parametrize(
+    ("line", "match"),
+    [
+        ("50,230,worst,ill", "row 1, column 'pain': 'worst' is not among the"),
+        ("50,230,,ill", "row 1, column 'pain': a missing value is not among"),
+        ("old,230,mild,ill", "row 1, column 'age': 'old' is no number"),
+        (
+            ",230,mild,ill",
+            "column 'age' misses 1 of 1 values, and the plan has no fill",
+        ),
+        ("50,230,mild,dead", r"labels \['dead'\] are not among the classes"),
+    ],
+)
+def test_what_the_plan_does_not_foresee_is_refused(plan, line, match):
+    Path("B.csv").write_text(f"age,chol,pain,diagnosis\n{line}\n")
+    with pytest.raises(ValueError, match=f"B.csv: {match}"):
+        load_features("B.csv", plan=plan)
+
+
+def test_table_that_lacks_a_column_is_refused(plan):
+    Path("B.csv").write_text("age,pain,diagnosis\n50,mild,ill\n")
+    with pytest.raises(ValueError, match=r"lacks columns of the plan: \['chol'\]"):
+        load_features("B.csv", plan=plan)
+
+
+def test_features_of_an_encoder_need_no_plan(plan):
+    np.savez("A.npz", X=np.ones((3, 3)))
+    with pytest.raises(ValueError, match="a plan is for tables, .csv, .parquet"):
+        load_features("A.npz", plan=plan)
+
+
+def test_text_that_is_no_category_is_refused(folder):
+    rows = "\n".join(f"{k},name{k}" for k in range(30))
+    Path("B.csv").write_text(f"age,patient\n{rows}\n")
+    with pytest.raises(ValueError, match="'patient' has 30 different texts.*ignore"):
+        StudyPlan.draft("B.csv")
+
+
+# --------------------------------------------------------------------------- files
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"client": "A", "encoder": 'a "device"', "dtype": "float64", "min_samples": 3},
+        {"label": None, "classes": ()},
+        {"classes": (0, 1, 2)},
+        {"classes": ("\x7f\n\t\\", "ü 😀")},
+    ],
+)
+def test_plan_comes_back_from_its_file(plan, changes):
+    plan = column(replace(plan, **changes), "chol", mean=1 / 3, scale=1e-7, median=2.0)
+    plan.save("study.toml")
+    assert StudyPlan.load("study.toml") == plan
+    assert StudyPlan.load("study.toml").fingerprint == plan.fingerprint
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"label": "ill"},
+        {"classes": ("healthy", "ill", "dead")},
+        {"encoder": "other lab"},
+    ],
+)
+def test_other_plan_has_another_fingerprint(plan, changes):
+    assert replace(plan, **changes).fingerprint != plan.fingerprint
+
+
+def test_other_rule_gives_another_fingerprint(plan):
+    others = [
+        column(plan, "chol", fill=246),
+        column(plan, "pain", unknown="column"),
+        column(plan, "age", mean=50.0, scale=10.0),
+        replace(plan, columns=plan.columns[::-1]),
+    ]
+    found = {other.fingerprint for other in (plan, *others)}
+    assert len(found) == 5
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "match"),
+    [
+        ("format = 1", "format = 2", "format = 1 is missing"),
+        ("label =", "lbl =", "'lbl' is none of"),
+        ('{name = "age"}', '{name = "age", fil = 1}', "'fil' is none of name, fill"),
+        ('{name = "age"}', '{name = "age", fill = "mean"}', "fill must be a number or"),
+        ('{name = "age"}', '{name = "age", scale = 2}', "mean and scale go together"),
+        ('{name = "age"}', '{name = "chol"}', "features must be named once each"),
+        ('"refuse"', '"ignore"', "unknown must be 'refuse' or 'column'"),
+        ('"float32"', '"float8"', "dtype must be one of"),
+        ("min_samples = 10", "min_samples = 0", "min_samples must be at least 1"),
+        ("features = [", "features = ", "line "),
+    ],
+)
+def test_mistake_in_a_plan_is_named(plan, old, new, match):
+    plan.save("study.toml")
+    text = Path("study.toml").read_text()
+    assert old in text
+    Path("study.toml").write_text(text.replace(old, new, 1))
+    with pytest.raises(
+        ValueError, match=f"study.toml is no plan of a study: .*{match}"
+    ):
+        StudyPlan.load("study.toml")
+
+
+# ------------------------------------------------------------------------- scaling
+
+
+def test_scaling_is_that_of_the_rows_of_all_sites(plan):
+    lines = TABLE.splitlines()
+    Path("B.csv").write_text("\n".join([*lines, "p5,90,400,none,ill"]))
+    rows, messages = [], []
+    for site in "AB":
+        table = load_features(f"{site}.csv", plan=plan.at_site(f"{site}.csv", site))
+        message = FederatedScaler().client_update(table.X, client=site)
+        messages.append(message.with_encoder(table.encoder))
+        rows.append(table.X)
+    answer = FederatedScaler().server_aggregate(messages)
+    scaled = plan.with_scaling(answer)
+    found = load_features("B.csv", plan=scaled.at_site("B.csv", "B")).X
+    expected = StandardScaler().fit(np.vstack(rows)).transform(rows[1])
+    np.testing.assert_allclose(found[:, :2], expected[:, :2], rtol=0, atol=1e-12)
+    np.testing.assert_array_equal(found[:, 2:], rows[1][:, 2:])
+    assert scaled.fingerprint != plan.fingerprint
+    with pytest.raises(ValueError, match="the statistics are on features of 'plan:"):
+        scaled.with_scaling(answer)
