@@ -478,7 +478,7 @@ def _forged_array(rng, array):
         case 5:
             flat[:] = factor
         case 6:
-            array[: rng.integers(len(array) + 1)] *= factor
+            flat[: rng.integers(flat.size + 1)] *= factor
     if rng.random() < 0.02:
         return np.rint(array).astype(np.int64)
     return array
