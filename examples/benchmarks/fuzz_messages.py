@@ -489,10 +489,11 @@ def consequence(data, honest, step):
     try:
         message = load_message(data)
         result = step([*honest, message])
+        found = _numbers_of(result)
     except MessageError as error:
         str(error)
         return "refused"
-    for numbers in _numbers_of(result):
+    for numbers in found:
         assert np.isfinite(numbers).all(), "a result is not finite"
     both = [*honest, message]
     if isinstance(message, ClientStatistics | FeatureSummary):
@@ -504,7 +505,7 @@ def consequence(data, honest, step):
 
 
 def _numbers_of(result):
-    """Arrays of a message, of a map, or of a fitted classifier."""
+    """Arrays of a message that can be sent, of a map, or of a fitted classifier."""
     if isinstance(result, Message):
         result._check(deep=True)
         return [a for a in result._arrays().values() if a.dtype.kind == "f"]
