@@ -480,7 +480,7 @@ def _forged_array(rng, array):
         case 5:
             flat[:] = factor
         case 6:
-            array[: rng.integers(len(array) + 1)] *= factor
+            flat[: rng.integers(flat.size + 1)] *= factor
     if rng.random() < 0.02:
         return np.rint(array).astype(np.int64)
     return array
@@ -491,10 +491,11 @@ def consequence(data, honest, step):
     try:
         message = load_message(data)
         result = step([*honest, message])
+        found = _numbers_of(result)
     except MessageError as error:
         str(error)
         return "refused"
-    for numbers in _numbers_of(result):
+    for numbers in found:
         assert np.isfinite(numbers).all(), "a result is not finite"
     both = [*honest, message]
     if isinstance(message, ClientStatistics | FeatureSummary):
@@ -506,7 +507,7 @@ def consequence(data, honest, step):
 
 
 def _numbers_of(result):
-    """Arrays of a message, of a map, or of a fitted classifier."""
+    """Arrays of a message that can be sent, of a map, or of a fitted classifier."""
     if isinstance(result, Message):
         result._check(deep=True)
         return [a for a in result._arrays().values() if a.dtype.kind == "f"]
