@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-from joblib import Parallel, delayed
 from scipy.linalg import LinAlgError
 
 from .._clients import number_unnamed, shorten, without
@@ -20,6 +19,7 @@ from .._linalg import (
     pack_triangle,
     unpack_triangle,
 )
+from .._parallel import map_in_order
 from .._warnings import warn_user
 from ..exchange import AlignmentReference, ClientStatistics, check_same_features
 from ..geometry import transport_matrix
@@ -132,7 +132,7 @@ def survey(gaussians, weights):
     return Survey(facts, counts / counts.sum(), mean)
 
 
-def solve_reference(found, gaussians, solver, tol, max_iter):
+def solve_reference(found, gaussians, n_jobs, solver, tol, max_iter):
     """Reference of some clients, of whom a survey was made.
 
     ``gaussians()`` gives the Gaussians of all clients one by one, once per pass of the
@@ -156,7 +156,8 @@ def solve_reference(found, gaussians, solver, tol, max_iter):
             tol,
             max_iter,
             solver,
-            mean=start,
+            n_jobs,
+            start,
         )
         n_iter, residual = result.n_iter, result.residual
     return AlignmentReference.from_covariance(
@@ -252,18 +253,28 @@ class Alignment:
 
 def solve_rows(X, groups, n_jobs, *settings):
     """Moments of each client and the alignment; the part of ``fit`` worth caching."""
-    run = Parallel(n_jobs=n_jobs, prefer="threads")
-    found = run(delayed(FeatureMoments.from_rows)(X[rows]) for rows in groups.rows)
-    moments = dict(zip(groups.clients, found, strict=True))
+    moments = moments_by_client(X, groups, n_jobs)
     return moments, solve_moments(moments, frozenset(), n_jobs, *settings)
+
+
+def moments_by_client(X, groups, n_jobs):
+    """Moments of the rows of each client."""
+    rows = (X[each] for each in groups.rows)
+    found = map_in_order(FeatureMoments.from_rows, rows, n_jobs)
+    return dict(zip(groups.clients, found, strict=True))
 
 
 def solve_moments(moments, joined, n_jobs, shrinkage, weights, *settings):
     """Alignment from the moments of each client; the joined ones have no weight."""
-    known = [describe_rows(each, shrinkage, client) for client, each in moments.items()]
+
+    def describe(named):
+        client, each = named
+        return describe_rows(each, shrinkage, client)
+
+    known = list(map_in_order(describe, moments.items(), n_jobs))
     founders = [each for each in known if each.client not in joined]
     found = survey(founders, weights)
-    reference = solve_reference(found, lambda: founders, *settings)
+    reference = solve_reference(found, lambda: founders, n_jobs, *settings)
     names = [each.client for each in founders]
     share_of = dict(zip(names, found.weights, strict=True))
     return Alignment(
@@ -285,14 +296,14 @@ def solve_messages(messages, n_jobs, keep_maps, with_classes, weights, *settings
         for message in messages:
             if with_classes:
                 class_means.append(_class_means_of(message))
-            yield describe_message(message)
+            yield message
 
     def gaussians():
         for message, known in zip(messages, found.facts, strict=True):
             yield describe_message(message, known.shrinkage)
 
-    found = survey(first_look(), weights)
-    reference = solve_reference(found, gaussians, *settings)
+    found = survey(map_in_order(describe_message, first_look(), n_jobs), weights)
+    reference = solve_reference(found, gaussians, n_jobs, *settings)
     maps = _full_maps(gaussians(), reference, n_jobs) if keep_maps else []
     names = number_unnamed([each.client for each in found.facts])
     return Alignment(
@@ -305,8 +316,7 @@ def solve_messages(messages, n_jobs, keep_maps, with_classes, weights, *settings
 
 
 def _full_maps(gaussians, reference, n_jobs):
-    run = Parallel(n_jobs=n_jobs, prefer="threads")
-    return run(delayed(full_map)(each, reference) for each in gaussians)
+    return map_in_order(lambda each: full_map(each, reference), gaussians, n_jobs)
 
 
 def _class_means_of(message):
