@@ -16,6 +16,7 @@ from .._clients import (
     check_client_name,
     clients_array,
     insert_client_column,
+    number_unnamed,
     order_clients,
     shorten,
     without,
@@ -46,8 +47,10 @@ class ClientAligner(
       ``_without_client(alignment, client)``: the same with one client more or less.
 
     ``_needs_labels`` says whether class means are needed, and ``_labels_missing`` what
-    is wrong without them. These methods are called on ``_fitted``, a copy with the
-    parameters of the last fit, so that parameters that are set later change nothing.
+    is wrong without them; ``_moves_nothing`` says that rows stay as they are, so that
+    there is nothing to compute until somebody asks for it. These methods are called on
+    ``_fitted``, a copy with the parameters of the last fit, so that parameters that are
+    set later change nothing.
     """
 
     # Requested here, so that no user has to call set_fit_request and friends.
@@ -63,6 +66,8 @@ class ClientAligner(
         "memory": [None, str, HasMethods("cache")],
         "n_jobs": [Integral, None],
     }
+
+    _moves_nothing = False
 
     # ------------------------------------------------------------------ fitting
 
@@ -332,8 +337,9 @@ class ClientAligner(
 
     def _fit_received(self, received, keep_maps):
         """Fit to messages; if there are too many to keep maps, these are made anew."""
-        fitted = clone(self)
-        alignment = fitted._align_messages(received, keep_maps)
+        fitted, alignment = clone(self), None
+        if not fitted._moves_nothing:
+            alignment = fitted._align_messages(received, keep_maps)
         senders = received.senders
         check_named(senders)
         self._keep(fitted, alignment, {}, {})
@@ -343,13 +349,22 @@ class ClientAligner(
         return self
 
     def _aligned(self):
-        """The alignment, computed now if rows were added since."""
+        """The alignment, computed now if rows were added since or none was needed."""
         check_is_fitted(self)
-        if self._alignment is None:
+        if self._alignment is None and self._received is not None:
+            self._alignment = self._fitted._align_messages(
+                self._received, keep_maps=self._received.in_memory
+            )
+        elif self._alignment is None:
             self._alignment = self._fitted._align_moments(
                 self._moments, self._class_means, self._joined
             )
         return self._alignment
+
+    @property
+    def _is_idle(self):
+        """Whether rows stay as they are, and nobody has asked for maps yet."""
+        return self._fitted._moves_nothing and self._alignment is None
 
     def _means_by_class(self, X, y, groups):
         """Class means of each client, if they are needed."""
@@ -362,16 +377,22 @@ class ClientAligner(
 
     def _check_width(self, X):
         """Refuse rows of another number of features, which the column of ids is not."""
-        n_features = self.n_features_in_ - (self.client_column is not None)
-        if X.shape[1] != n_features:
+        if X.shape[1] != self._n_features:
             raise ValueError(
-                f"X has {X.shape[1]} features, but {n_features} were aligned."
+                f"X has {X.shape[1]} features, but {self._n_features} were aligned."
             )
 
+    @property
+    def _n_features(self):
+        """Number of features, without the column of ids."""
+        return self.n_features_in_ - (self.client_column is not None)
+
     def _clients(self):
-        return (
-            list(self._moments) if self._alignment is None else self._alignment.clients
-        )
+        if self._alignment is not None:
+            return self._alignment.clients
+        if self._received is None:
+            return list(self._moments)
+        return number_unnamed([sender.client for sender in self._received.senders])
 
     def _unknown_among(self, groups):
         known = set(self._clients())
@@ -405,17 +426,21 @@ class ClientAligner(
 
     @property
     def _keeps_maps(self):
-        """Whether the maps of all clients are in memory."""
+        """Whether the maps of all clients are in memory, or need none."""
+        if self._is_idle:
+            return True
         alignment = self._aligned()
         return len(alignment.maps) == len(alignment.clients)
 
     def _map_of(self, client, message=None):
         """Map of a client that was fitted, made anew if it was not kept."""
+        if self._is_idle:
+            return self._map_type.identity(self._n_features)
         maps = self._aligned().maps
         return maps[client] if client in maps else self._make_map(client, message)
 
     def _map_of_stranger(self, X, client):
-        if self.unknown_client == "identity":
+        if self.unknown_client == "identity" or self._is_idle:
             return self._map_type.identity(X.shape[1])
         moments = FeatureMoments.from_rows(X)
         means, _ = self._describe_newcomer(X, None, client)

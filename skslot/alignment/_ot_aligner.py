@@ -4,6 +4,7 @@ from dataclasses import replace
 from numbers import Integral, Real
 
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
 from .._clients import check_client_name
 from .._sklearn_compat import Interval, StrOptions
@@ -18,6 +19,7 @@ from ._optimal_transport import (
     describe_message,
     describe_rows,
     full_map_of_message,
+    moments_by_client,
     solve_messages,
     solve_moments,
     solve_rows,
@@ -39,10 +41,10 @@ class FederatedOTAligner(ClientAligner):
     Parameters
     ----------
     tau : float in [0, 1] or "auto", default=0.4
-        Strength of the alignment: 0 leaves features unchanged, 1 gives every client
-        the mean and covariance of the reference. "auto" takes it from class counts and
-        class means in closed form, see :doc:`/user_guide/choosing_tau`; it needs ``y``
-        in ``fit``.
+        Strength of the alignment: 0 leaves features unchanged, and a reference is only
+        computed when it is asked for; 1 gives every client the mean and covariance of
+        the reference. "auto" takes it from class counts and class means in closed form,
+        see :doc:`/user_guide/choosing_tau`; it needs ``y`` in ``fit``.
     shrinkage : {"ledoit_wolf", "oas"} or float in [0, 1], default="ledoit_wolf"
         Weight of the identity in each client's covariance; scikit-learn's convention.
         The paper's lambda is one minus this.
@@ -69,7 +71,10 @@ class FederatedOTAligner(ClientAligner):
         Where to cache statistics, reference and maps. They do not depend on ``tau``, so
         a grid search over ``tau`` computes them once per fold.
     n_jobs : int, default=None
-        Threads over clients for statistics and maps.
+        Threads over clients, for statistics, passes of the solver and maps; -1 means as
+        many as there are cores. BLAS gets one thread, whatever the number, so that the
+        result is the same to the last bit. Messages in files are read as threads are
+        free: one more of them than there are threads is in memory at most.
 
     Attributes
     ----------
@@ -286,7 +291,8 @@ class FederatedOTAligner(ClientAligner):
     @property
     def tau_(self):
         """Strength of the alignment that was fitted."""
-        return self._aligned().tau
+        check_is_fitted(self)
+        return 0.0 if self._is_idle else self._aligned().tau
 
     @property
     def weights_(self):
@@ -366,7 +372,13 @@ class FederatedOTAligner(ClientAligner):
     def _needs_labels(self):
         return self.tau == "auto"
 
+    @property
+    def _moves_nothing(self):
+        return self.tau == 0
+
     def _align_rows(self, X, groups, class_means):
+        if self._moves_nothing:
+            return moments_by_client(X, groups, self.n_jobs), None
         solve = self._cached(solve_rows, ignore=["n_jobs"])
         settings = self.shrinkage, *self._solver()
         moments, alignment = solve(X, groups, self.n_jobs, *settings)
