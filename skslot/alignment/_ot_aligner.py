@@ -1,5 +1,6 @@
 """FederatedOTAligner: alignment towards a Wasserstein barycenter."""
 
+import pickle
 from dataclasses import replace
 from numbers import Integral, Real
 
@@ -18,8 +19,10 @@ from ._optimal_transport import (
     degeneracy_notes,
     describe_message,
     describe_rows,
+    digest_of_rows,
     full_map_of_message,
     moments_by_client,
+    pickled_rows,
     solve_messages,
     solve_moments,
     solve_rows,
@@ -379,9 +382,12 @@ class FederatedOTAligner(ClientAligner):
     def _align_rows(self, X, groups, class_means):
         if self._moves_nothing:
             return moments_by_client(X, groups, self.n_jobs), None
-        solve = self._cached(solve_rows, ignore=["n_jobs"])
-        settings = self.shrinkage, *self._solver()
-        moments, alignment = solve(X, groups, self.n_jobs, *settings)
+        settings = groups, self.n_jobs, self.shrinkage, *self._solver()
+        if self.memory is None:
+            moments, alignment = solve_rows(X, *settings)
+        else:
+            solve = self._cached(pickled_rows, ignore=["X", "n_jobs"])
+            moments, alignment = pickle.loads(solve(digest_of_rows(X), X, *settings))
         return moments, self._with_strength(alignment, class_means, alignment.clients)
 
     def _align_moments(self, moments, class_means, joined):
