@@ -1,17 +1,15 @@
-"""LAPACK on symmetric matrices, full and packed; only lower triangles are read."""
+"""LAPACK on symmetric matrices, full and packed; only lower triangles are read.
+
+What takes long is called past SciPy's wrappers, which hold the interpreter lock, so
+that threads run side by side. SciPy offers the same routines to Cython without a lock.
+"""
+
+import ctypes
 
 import numpy as np
-from scipy.linalg import LinAlgError
-from scipy.linalg.blas import dsyrk, dtrsm
-from scipy.linalg.lapack import (
-    dpftrf,
-    dpotrf,
-    dsyevd,
-    dsygst,
-    dtpttr,
-    dtrttp,
-    spftrf,
-)
+from scipy import LowLevelCallable
+from scipy.linalg import LinAlgError, cython_blas, cython_lapack
+from scipy.linalg.lapack import dpftrf, dtpttr, dtrttp, spftrf
 
 # Covariances often come from float32 or from a wire format: what is below this
 # share of the largest entry (or eigenvalue) is rounding, not a mistake.
@@ -51,31 +49,91 @@ def check_eigenvalues(eigenvalues, name):
         )
 
 
+# ------------------------------------------------------------- without the lock
+
+
+def _unlocked(module, name):
+    """A routine of BLAS or LAPACK, whose arguments are all passed by address."""
+    found = LowLevelCallable.from_cython(module, name)
+    address = ctypes.pythonapi.PyCapsule_GetPointer
+    address.restype = ctypes.c_void_p
+    address.argtypes = [ctypes.py_object, ctypes.c_char_p]
+    n_arguments = found.signature.count(",") + 1
+    prototype = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * n_arguments)
+    routine = prototype(address(found.function, found.signature.encode()))
+
+    def run(*arguments):
+        routine(*map(_address, arguments))
+
+    return run
+
+
+def _address(argument):
+    if isinstance(argument, np.ndarray):
+        return argument.ctypes.data
+    if isinstance(argument, float):
+        return ctypes.byref(ctypes.c_double(argument))
+    if isinstance(argument, bytes):
+        return argument
+    # most builds read 32 bits and some 64: either is right, as the low half comes first
+    return ctypes.byref(ctypes.c_int64(argument))
+
+
+_syevd, _potrf, _sygst = (
+    _unlocked(cython_lapack, name) for name in ("dsyevd", "dpotrf", "dsygst")
+)
+_syrk, _trsm = (_unlocked(cython_blas, name) for name in ("dsyrk", "dtrsm"))
+
+
+def _by_columns(matrix):
+    """Copy in the order that LAPACK counts in, to be overwritten."""
+    return np.array(matrix, dtype=np.float64, order="F")
+
+
 def eigh(matrix, *, overwrite=False):
     """Eigenvalues in ascending order and eigenvectors as Fortran-ordered columns."""
-    eigenvalues, vectors, info = dsyevd(matrix, lower=1, overwrite_a=overwrite)
-    if info:
-        raise LinAlgError(f"eigendecomposition did not converge (info={info}).")
+    vectors = matrix if overwrite else _by_columns(matrix)
+    order, info = len(vectors), np.zeros(1, np.int64)
+    eigenvalues = np.empty(order)
+    work = np.empty(1 + 6 * order + 2 * order**2)
+    whole = np.empty(3 + 5 * order, np.int64)
+    arguments = b"V", b"L", order, vectors, order, eigenvalues, work, len(work)
+    _syevd(*arguments, whole, len(whole), info)
+    if info[0]:
+        raise LinAlgError(f"eigendecomposition did not converge (info={info[0]}).")
     return eigenvalues, vectors
 
 
 def cholesky(matrix):
     """Lower factor in Fortran order; LinAlgError if not positive definite."""
-    factor, info = dpotrf(matrix, lower=1, clean=1)
-    if info:
+    factor, info = _by_columns(matrix), np.zeros(1, np.int64)
+    _potrf(b"L", len(factor), factor, len(factor), info)
+    if info[0]:
         raise LinAlgError("matrix is not positive definite.")
-    return factor
+    return np.triu(factor.T).T
 
 
 def congruence(matrix, lower_factor):
     """Lower triangle of ``L.T @ matrix @ L``, in half the work of two products."""
-    product, _ = dsygst(matrix, lower_factor, itype=2, lower=1)
+    product, order = _by_columns(matrix), len(matrix)
+    info = np.zeros(1, np.int64)
+    _sygst(2, b"L", order, product, order, lower_factor, order, info)
     return product
 
 
 def gram(matrix):
     """``matrix @ matrix.T`` as a full symmetric matrix."""
-    return mirror(dsyrk(1.0, matrix, lower=1))
+    return mirror(lower_gram(matrix))
+
+
+def lower_gram(matrix):
+    """Lower triangle of the same matrix, with zeros above."""
+    matrix = np.asarray(matrix, dtype=np.float64, order="F")
+    n_rows, n_columns = matrix.shape
+    product = np.zeros((n_rows, n_rows), order="F")
+    sizes = b"L", b"N", n_rows, n_columns
+    _syrk(*sizes, 1.0, matrix, n_rows, 0.0, product, n_rows)
+    return product
 
 
 def mirror(lower):
@@ -87,12 +145,19 @@ def mirror(lower):
 
 def solve_right(lower_factor, matrix):
     """``matrix @ inv(L)``."""
-    return dtrsm(1.0, lower_factor, matrix, side=1, lower=1)
+    return _solve_triangular(b"R", b"N", lower_factor, matrix)
 
 
 def solve_left_transposed(lower_factor, matrix):
     """``inv(L.T) @ matrix``."""
-    return dtrsm(1.0, lower_factor, matrix, side=0, lower=1, trans_a=1)
+    return _solve_triangular(b"L", b"T", lower_factor, matrix)
+
+
+def _solve_triangular(side, transposed, lower_factor, matrix):
+    solution, order = _by_columns(matrix), len(lower_factor)
+    (n_rows, n_columns), how = solution.shape, (side, b"L", transposed, b"N")
+    _trsm(*how, n_rows, n_columns, 1.0, lower_factor, order, solution, n_rows)
+    return solution
 
 
 # ------------------------------------------------------------------ packed

@@ -157,7 +157,7 @@ def bench_memory(quick):
             repeats=3 if quick or n_features > 256 else 5,
         )
         times = milliseconds(once), milliseconds(grid)
-        rows.append([n_features, *times, *at_most(1.5, grid / once)])
+        rows.append([n_features, *times, *at_most(1.3, grid / once)])
     print_table(
         f"{len(TAU_GRID)} values of tau with memory= against one fit without",
         ["m", "one fit ms", "grid ms", "ratio", "required", "met"],

@@ -45,8 +45,10 @@ class ClientAligner(ClientTransformerMixin, BaseEstimator):
       ``_without_client(alignment, client)``: the same with one client more or less.
 
     ``_needs_labels`` says whether class means are needed, and ``_labels_missing`` what
-    is wrong without them. These methods are called on ``_fitted``, a copy with the
-    parameters of the last fit, so that parameters that are set later change nothing.
+    is wrong without them; ``_moves_nothing`` says that rows stay as they are, so that
+    there is nothing to compute until somebody asks for it. These methods are called on
+    ``_fitted``, a copy with the parameters of the last fit, so that parameters that are
+    set later change nothing.
     """
 
     _parameter_constraints: dict = {
@@ -58,6 +60,8 @@ class ClientAligner(ClientTransformerMixin, BaseEstimator):
         "memory": [None, str, HasMethods("cache")],
         "n_jobs": [Integral, None],
     }
+
+    _moves_nothing = False
 
     # ------------------------------------------------------------------ fitting
 
@@ -339,8 +343,9 @@ class ClientAligner(ClientTransformerMixin, BaseEstimator):
 
     def _fit_received(self, received, keep_maps):
         """Fit to messages; if there are too many to keep maps, these are made anew."""
-        fitted = clone(self)
-        alignment = fitted._align_messages(received, keep_maps)
+        fitted, alignment = clone(self), None
+        if not fitted._moves_nothing:
+            alignment = fitted._align_messages(received, keep_maps)
         senders = received.senders
         check_named(senders)
         self._keep(fitted, alignment, {}, {})
@@ -363,17 +368,27 @@ class ClientAligner(ClientTransformerMixin, BaseEstimator):
         ]
 
     def _aligned(self):
-        """The alignment, computed now if rows were added since."""
+        """The alignment, computed now if rows were added since or none was needed."""
         check_is_fitted(self)
-        if self._alignment is None:
+        if self._alignment is None and self._received is not None:
+            self._alignment = self._fitted._align_messages(
+                self._received, keep_maps=self._received.in_memory
+            )
+        elif self._alignment is None:
             founders = {c: m for c, m in self._moments.items() if c not in self._joined}
-            self._report = self._fitted._look_at(founders, self._class_means)
+            if self._report is None:
+                self._report = self._fitted._look_at(founders, self._class_means)
             left_out = self._report.left_out
             moments = {c: m for c, m in self._moments.items() if c not in left_out}
             self._alignment = self._fitted._align_moments(
                 moments, self._class_means, self._joined
             )
         return self._alignment
+
+    @property
+    def _is_idle(self):
+        """Whether rows stay as they are, and nobody has asked for maps yet."""
+        return self._fitted._moves_nothing and self._alignment is None
 
     def _means_by_class(self, X, y, groups):
         """Class means of each client, if they are needed."""
@@ -384,10 +399,19 @@ class ClientAligner(ClientTransformerMixin, BaseEstimator):
         pairs = zip(groups.clients, groups.rows, strict=True)
         return {client: class_means(X[rows], y[rows]) for client, rows in pairs}
 
+    @property
+    def _n_features(self):
+        """Number of features, without the column of ids."""
+        return self.n_features_in_ - (self.client_column is not None)
+
     def _clients(self):
-        if self._alignment is None and self._fitted.outliers != "leave_out":
-            return list(self._moments)
-        return self._aligned().clients
+        if self._alignment is not None:
+            return self._alignment.clients
+        if self._received is not None:
+            return self._received.names
+        if self._fitted.outliers == "leave_out":
+            return self._aligned().clients
+        return list(self._moments)
 
     def _left_out(self, clients):
         """Words on those of some clients that were left out; none if there are none."""
@@ -433,17 +457,21 @@ class ClientAligner(ClientTransformerMixin, BaseEstimator):
 
     @property
     def _keeps_maps(self):
-        """Whether the maps of all clients are in memory."""
+        """Whether the maps of all clients are in memory, or need none."""
+        if self._is_idle:
+            return True
         alignment = self._aligned()
         return len(alignment.maps) == len(alignment.clients)
 
     def _map_of(self, client, message=None):
         """Map of a client that was fitted, made anew if it was not kept."""
+        if self._is_idle:
+            return self._map_type.identity(self._n_features)
         maps = self._aligned().maps
         return maps[client] if client in maps else self._make_map(client, message)
 
     def _map_of_stranger(self, X, client):
-        if self.unknown_client == "identity":
+        if self.unknown_client == "identity" or self._is_idle:
             return self._map_type.identity(X.shape[1])
         moments = FeatureMoments.from_rows(X)
         means, _ = self._describe_newcomer(X, None, client)

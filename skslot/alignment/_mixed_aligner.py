@@ -31,6 +31,7 @@ from ._mixed_effects import (
     solve_sites,
     within_covariance,
 )
+from ._optimal_transport import moments_by_client
 
 
 class MixedEffectsAligner(ClientAligner):
@@ -75,7 +76,9 @@ class MixedEffectsAligner(ClientAligner):
         Where to cache what linear maps lead to. It does not depend on ``tau``, so a
         grid search over ``tau`` computes it once per fold.
     n_jobs : int, default=None
-        Threads over clients for linear maps.
+        Threads over clients, for statistics and linear maps; -1 means as many as there
+        are cores. The result is the same to the last bit. Messages in files are read as
+        threads are free: one more of them than there are threads is in memory at most.
 
     Attributes
     ----------
@@ -220,7 +223,9 @@ class MixedEffectsAligner(ClientAligner):
         messages = self._receive(messages)
         alignment = self._align_messages(messages, keep_maps=messages.in_memory)
         check_named(messages.senders)
-        pooled = within_covariance(map(site_of_message, messages), alignment)
+        pooled = within_covariance(
+            map(site_of_message, messages), alignment, self.n_jobs
+        )
         return model_message(alignment, pooled.shrunk("clients")[0])
 
     def client_map(self, message, reference):
@@ -313,10 +318,7 @@ class MixedEffectsAligner(ClientAligner):
     )
 
     def _align_rows(self, X, groups, class_means):
-        moments = {
-            client: FeatureMoments.from_rows(X[rows])
-            for client, rows in zip(groups.clients, groups.rows, strict=True)
-        }
+        moments = moments_by_client(X, groups, self.n_jobs)
         return moments, self._align_moments(moments, class_means, {})
 
     def _align_moments(self, moments, class_means, joined):
@@ -347,11 +349,12 @@ class MixedEffectsAligner(ClientAligner):
             )
         return alignment
 
-    def _find_reference(self, found, gaussians):
+    def _find_reference(self, found, gaussians, n_jobs):
         """What linear maps lead to, which does not depend on their strength."""
         if self.memory is None:
-            return find_reference(found, gaussians)
-        return self._cached(reference_of_list)(found, list(gaussians()))
+            return find_reference(found, gaussians, n_jobs)
+        solve = self._cached(reference_of_list)
+        return solve(found, list(gaussians()), n_jobs=n_jobs)
 
     def _part_for_alignment(self, moments):
         """Shrinkage that messages of classifiers carry for alignment: none."""
@@ -365,7 +368,9 @@ class MixedEffectsAligner(ClientAligner):
 
     def _within(self, shrinkage="clients"):
         """Covariance within classes and its shrinkage."""
-        return within_covariance(self._sites(), self._aligned()).shrunk(shrinkage)
+        n_jobs = self._fitted.n_jobs
+        pooled = within_covariance(self._sites(), self._aligned(), n_jobs)
+        return pooled.shrunk(shrinkage)
 
     def _covariance_within(self):
         """Covariance within classes, computed when it is first needed."""

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-from joblib import Parallel, delayed
 
 from .._clients import number_unnamed, shorten, without
 from .._linalg import is_constant, pack_triangle, unpack_triangle
+from .._parallel import map_in_order
 from .._warnings import warn_user
 from ..effects import Cells, MixedEffects, WithinCovariance, fit_mixed_effects
 from ..exchange import AlignmentReference
@@ -192,14 +192,14 @@ def linear_map(site, tau, reference):
     return MixedEffectsMap(site.mean, matrix, no_offset, float(tau))
 
 
-def find_reference(found, gaussians):
+def find_reference(found, gaussians, n_jobs):
     """What linear maps lead to; ``gaussians()`` gives those of all clients anew."""
-    return solve_reference(found, gaussians, *SOLVER)
+    return solve_reference(found, gaussians, n_jobs, *SOLVER)
 
 
-def reference_of_list(found, gaussians):
+def reference_of_list(found, gaussians, n_jobs):
     """The same for a list of Gaussians; the part of ``fit`` worth caching."""
-    return find_reference(found, lambda: gaussians)
+    return find_reference(found, lambda: gaussians, n_jobs)
 
 
 def solve_sites(sites, tau, keep_maps, n_jobs, find_reference=find_reference):
@@ -221,7 +221,8 @@ def solve_sites(sites, tau, keep_maps, n_jobs, find_reference=find_reference):
     if tau == 0:
         deque(first_look(), maxlen=0)
     else:
-        found = survey((site.gaussian() for site in first_look()), "samples")
+        looked_at = map_in_order(Site.gaussian, first_look(), n_jobs)
+        found = survey(looked_at, "samples")
     if constant:
         warn_user(
             f"the rows of client {shorten(constant)} do not vary at all; have a look "
@@ -242,10 +243,11 @@ def solve_sites(sites, tau, keep_maps, n_jobs, find_reference=find_reference):
             for site, facts in zip(sites(), found.facts, strict=True):
                 yield site.gaussian(facts.shrinkage)
 
-        reference = find_reference(found, gaussians)
-        run = Parallel(n_jobs=n_jobs, prefer="threads")
+        reference = find_reference(found, gaussians, n_jobs)
         pairs = zip(sites(), taus, strict=True)
-        moved = run(delayed(_push)(*pair, reference, keep_maps) for pair in pairs)
+        moved = map_in_order(
+            lambda pair: _push(*pair, reference, keep_maps), pairs, n_jobs
+        )
         linear, cells, within = zip(*moved, strict=True)
         model = fit_mixed_effects(join_cells(cells, labels, sum(within)))
     else:
@@ -284,7 +286,7 @@ def join_cells(cells, labels, within=0.0):
     )
 
 
-def within_covariance(sites, alignment):
+def within_covariance(sites, alignment, n_jobs):
     """Covariance of all rows around their class means, without effects of clients.
 
     The rows of ``sites`` are moved by the maps of the alignment.
@@ -297,12 +299,16 @@ def within_covariance(sites, alignment):
     apart = cells.means  # a copy, as large as all messages
     apart -= offsets[cells.client]
     apart -= cells.class_sums(shares, apart)[cells.label]
-    for position, site in enumerate(sites):
+
+    def moved(numbered):
+        position, site = numbered
         own = cells.client == position
         between = (apart[own].T * cells.counts[own]) @ apart[own]
         linear = alignment.maps.get(founders[position]) or alignment.linear_map(site)
-        scatter = _moved_scatter(site, linear)
-        pooled.add(site.n_samples, scatter + between)
+        return site.n_samples, _moved_scatter(site, linear) + between
+
+    for n_samples, scatter in map_in_order(moved, enumerate(sites), n_jobs):
+        pooled.add(n_samples, scatter)
     return pooled
 
 

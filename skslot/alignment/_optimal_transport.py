@@ -4,11 +4,12 @@ Pure functions. Whether a client is known by its rows or by its message, it is d
 as a :class:`ClientGaussian`, and everything after that is the same code.
 """
 
+import hashlib
+import pickle
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-from joblib import Parallel, delayed
 from scipy.linalg import LinAlgError
 
 from .._clients import number_unnamed, shorten, without
@@ -20,6 +21,7 @@ from .._linalg import (
     pack_triangle,
     unpack_triangle,
 )
+from .._parallel import map_in_order
 from .._warnings import warn_user
 from ..exchange import AlignmentReference, ClientStatistics, check_same_features
 from ..geometry import transport_matrix
@@ -134,7 +136,7 @@ def survey(gaussians, weights):
     return Survey(facts, counts / counts.sum(), mean)
 
 
-def solve_reference(found, gaussians, solver, tol, max_iter):
+def solve_reference(found, gaussians, n_jobs, solver, tol, max_iter):
     """Reference of some clients, of whom a survey was made.
 
     ``gaussians()`` gives the Gaussians of all clients one by one, once per pass of the
@@ -158,7 +160,8 @@ def solve_reference(found, gaussians, solver, tol, max_iter):
             tol,
             max_iter,
             solver,
-            mean=start,
+            n_jobs,
+            start,
         )
         n_iter, residual = result.n_iter, result.residual
     return AlignmentReference.from_covariance(
@@ -254,10 +257,30 @@ class Alignment:
 
 def solve_rows(X, groups, factors, *settings, n_jobs):
     """Moments of each client and the alignment; the part of ``fit`` worth caching."""
-    run = Parallel(n_jobs=n_jobs, prefer="threads")
-    found = run(delayed(FeatureMoments.from_rows)(X[rows]) for rows in groups.rows)
-    moments = dict(zip(groups.clients, found, strict=True))
+    moments = moments_by_client(X, groups, n_jobs)
     return moments, solve_moments(moments, frozenset(), n_jobs, factors, *settings)
+
+
+def pickled_rows(digest, *settings, X, n_jobs):
+    """The same for a cache, which knows the rows by their digest.
+
+    joblib takes many small arrays apart in Python, which takes longer than to solve for
+    few features; it stores bytes as they are.
+    """
+    return pickle.dumps(solve_rows(X, *settings, n_jobs=n_jobs))
+
+
+def digest_of_rows(X):
+    """What tells rows apart, in less than half the time of joblib's MD5."""
+    digest = hashlib.sha1(np.ascontiguousarray(X), usedforsecurity=False).hexdigest()
+    return digest, X.shape, X.dtype.str
+
+
+def moments_by_client(X, groups, n_jobs):
+    """Moments of the rows of each client."""
+    rows = (X[each] for each in groups.rows)
+    found = map_in_order(FeatureMoments.from_rows, rows, n_jobs)
+    return dict(zip(groups.clients, found, strict=True))
 
 
 def solve_moments(moments, joined, n_jobs, factors, shrinkage, weights, *settings):
@@ -265,13 +288,15 @@ def solve_moments(moments, joined, n_jobs, factors, shrinkage, weights, *setting
 
     ``factors`` say what part of its rows each of the others counts for.
     """
-    known = [
-        _weigh(describe_rows(each, shrinkage, client), factors.get(client, 1))
-        for client, each in moments.items()
-    ]
+
+    def describe(named):
+        client, each = named
+        return _weigh(describe_rows(each, shrinkage, client), factors.get(client, 1))
+
+    known = list(map_in_order(describe, moments.items(), n_jobs))
     founders = [each for each in known if each.client not in joined]
     found = survey(founders, weights)
-    reference = solve_reference(found, lambda: founders, *settings)
+    reference = solve_reference(found, lambda: founders, n_jobs, *settings)
     names = [each.client for each in founders]
     share_of = dict(zip(names, found.weights, strict=True))
     return Alignment(
@@ -297,14 +322,14 @@ def solve_messages(messages, keep_maps, with_classes, weights, *settings, n_jobs
         for message in messages:
             if with_classes:
                 class_means.append(_class_means_of(message))
-            yield describe_message(message)
+            yield message
 
     def gaussians():
         for message, known in zip(messages, found.facts, strict=True):
             yield describe_message(message, known.shrinkage)
 
-    found = survey(first_look(), weights)
-    reference = solve_reference(found, gaussians, *settings)
+    found = survey(map_in_order(describe_message, first_look(), n_jobs), weights)
+    reference = solve_reference(found, gaussians, n_jobs, *settings)
     maps = _full_maps(gaussians(), reference, n_jobs) if keep_maps else []
     names = number_unnamed([each.client for each in found.facts])
     return Alignment(
@@ -317,8 +342,7 @@ def solve_messages(messages, keep_maps, with_classes, weights, *settings, n_jobs
 
 
 def _full_maps(gaussians, reference, n_jobs):
-    run = Parallel(n_jobs=n_jobs, prefer="threads")
-    return run(delayed(full_map)(each, reference) for each in gaussians)
+    return map_in_order(lambda each: full_map(each, reference), gaussians, n_jobs)
 
 
 def _class_means_of(message):

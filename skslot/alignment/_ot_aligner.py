@@ -1,9 +1,11 @@
 """FederatedOTAligner: alignment towards a Wasserstein barycenter."""
 
+import pickle
 from dataclasses import replace
 from numbers import Integral, Real
 
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
 from .._clients import check_client_name
 from .._sklearn_compat import Interval, StrOptions
@@ -17,7 +19,10 @@ from ._optimal_transport import (
     degeneracy_notes,
     describe_message,
     describe_rows,
+    digest_of_rows,
     full_map_of_message,
+    moments_by_client,
+    pickled_rows,
     solve_messages,
     solve_moments,
     solve_rows,
@@ -39,10 +44,10 @@ class FederatedOTAligner(ClientAligner):
     Parameters
     ----------
     tau : float in [0, 1] or "auto", default=0.4
-        Strength of the alignment: 0 leaves features unchanged, 1 gives every client
-        the mean and covariance of the reference. "auto" takes it from class counts and
-        class means in closed form, see :doc:`/user_guide/choosing_tau`; it needs ``y``
-        in ``fit``.
+        Strength of the alignment: 0 leaves features unchanged, and a reference is only
+        computed when it is asked for; 1 gives every client the mean and covariance of
+        the reference. "auto" takes it from class counts and class means in closed form,
+        see :doc:`/user_guide/choosing_tau`; it needs ``y`` in ``fit``.
     shrinkage : {"ledoit_wolf", "oas"} or float in [0, 1], default="ledoit_wolf"
         Weight of the identity in each client's covariance; scikit-learn's convention.
         The paper's lambda is one minus this. With ``privacy``, "ledoit_wolf" is "oas":
@@ -81,7 +86,10 @@ class FederatedOTAligner(ClientAligner):
         Where to cache statistics, reference and maps. They do not depend on ``tau``, so
         a grid search over ``tau`` computes them once per fold.
     n_jobs : int, default=None
-        Threads over clients for statistics and maps.
+        Threads over clients, for statistics, passes of the solver and maps; -1 means as
+        many as there are cores. BLAS gets one thread, whatever the number, so that the
+        result is the same to the last bit. Messages in files are read as threads are
+        free: one more of them than there are threads is in memory at most.
 
     Attributes
     ----------
@@ -309,7 +317,8 @@ class FederatedOTAligner(ClientAligner):
     @property
     def tau_(self):
         """Strength of the alignment that was fitted."""
-        return self._aligned().tau
+        check_is_fitted(self)
+        return 0.0 if self._is_idle else self._aligned().tau
 
     @property
     def weights_(self):
@@ -389,11 +398,22 @@ class FederatedOTAligner(ClientAligner):
     def _needs_labels(self):
         return self.tau == "auto"
 
+    @property
+    def _moves_nothing(self):
+        return self.tau == 0
+
     def _align_rows(self, X, groups, class_means):
+        if self._moves_nothing:
+            return moments_by_client(X, groups, self.n_jobs), None
         rows = {client: len(positions) for client, positions in groups.items()}
-        factors, settings = self._factors(rows), (self.shrinkage, *self._solver())
-        solve = self._cached(solve_rows)
-        moments, alignment = solve(X, groups, factors, *settings, n_jobs=self.n_jobs)
+        factors = self._factors(rows)
+        settings = groups, factors, self.shrinkage, *self._solver()
+        if self.memory is None:
+            moments, alignment = solve_rows(X, *settings, n_jobs=self.n_jobs)
+        else:
+            solve = self._cached(pickled_rows)
+            found = solve(digest_of_rows(X), *settings, X=X, n_jobs=self.n_jobs)
+            moments, alignment = pickle.loads(found)
         cells = weigh_cells(class_means, factors)
         return moments, self._with_strength(alignment, cells, alignment.clients)
 

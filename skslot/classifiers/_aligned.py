@@ -6,6 +6,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._clients import check_client_name, shorten
 from .._linalg import pack_triangle
+from .._parallel import map_in_order
 from .._sklearn_compat import HasMethods
 from .._warnings import warn_user
 from ..exchange import AlignedModel, AlignmentReference, ClientStatistics
@@ -63,9 +64,12 @@ class FoldedHeadsMixin(ClientModelsMixin):
     def _prepare_models(self, messages):
         self._heads = {}
         if self._is_aligned and not self.aligner_._keeps_maps:
-            for message in messages:
-                client_map = self.aligner_._map_of(message.client, message)
-                self._heads[message.client] = self._fold(client_map, message.client)
+            heads = map_in_order(self._head_for_sender, messages, self.n_jobs)
+            self._heads = {head.client: head for head in heads}
+
+    def _head_for_sender(self, message):
+        client_map = self.aligner_._map_of(message.client, message)
+        return self._fold(client_map, message.client)
 
     def _folded_model(self, client):
         if client not in self._heads:
@@ -152,18 +156,25 @@ class AlignedClassifierMixin(ClientModelsMixin):
 
     def _aligned_messages(self, messages, push):
         """Messages with labels, of aligned rows: ``push`` moves one by a map."""
-        for message, client_map in self._with_maps(messages):
-            is_moved = client_map is not None
-            yield push(message, *client_map.affine) if is_moved else message
+
+        def aligned(message):
+            client_map = self._map_of_sender(message)
+            return message if client_map is None else push(message, *client_map.affine)
+
+        return map_in_order(aligned, self._labelled(messages), self.n_jobs)
 
     def _with_maps(self, messages):
         """Messages with labels, and the maps of their clients, None if not aligned."""
-        for message in messages:
-            if isinstance(message, self._message_type):
-                if self._is_aligned:
-                    yield message, self.aligner_._map_of(message.client, message)
-                else:
-                    yield message, None
+        for message in self._labelled(messages):
+            yield message, self._map_of_sender(message)
+
+    def _labelled(self, messages):
+        return (each for each in messages if isinstance(each, self._message_type))
+
+    def _map_of_sender(self, message):
+        if self._is_aligned:
+            return self.aligner_._map_of(message.client, message)
+        return None
 
     def _part_for_alignment(self, moments):
         """Packed covariance, and its shrinkage for alignment; empty without one."""

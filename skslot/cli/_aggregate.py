@@ -7,7 +7,7 @@ from pathlib import Path
 
 from .._clients import client_order
 from .._text import count_table, printable
-from ._arguments import fraction_or, named_files, plain_name
+from ._arguments import fraction_or, named_files, plain_name, positive_int
 from ._methods import DEFAULTS, METHODS, make_classifier, message_of
 from ._outputs import announce, refuse_overwrite, refuse_twins, writing
 from ._site_maps import DEFAULT_TAU, FOR_ALL_SITES, check_is_of_client
@@ -24,9 +24,10 @@ def add_commands(commands):
         description="Make a classifier from the files that skslot summarize wrote: "
         "--model writes one for all sites, --site-models one for each, which includes "
         "its alignment. -o writes the reference that all sites align to, which needs "
-        "no labels. Files are read one at a time. If one is refused, all others are "
-        "still checked, nothing is written and the exit code is 1; --skip-refused goes "
-        "on without it. Two files of one client are always an error.",
+        "no labels. Files are read one by one, as threads are free. If one is refused, "
+        "all others are still checked, nothing is written and the exit code is 1; "
+        "--skip-refused goes on without it. Two files of one client are always an "
+        "error.",
         epilog="example: skslot aggregate received/*.slot --model global.slot",
     )
     aggregate.add_argument(
@@ -89,6 +90,14 @@ def add_commands(commands):
         metavar="SHARE",
         help="most that one site may count for among all rows, above 0 and up to 1 "
         "(default: no limit)",
+    )
+    aggregate.add_argument(
+        "--jobs",
+        type=positive_int,
+        default=-1,
+        metavar="N",
+        help="threads, each of which has a file in memory; the result does not depend "
+        "on them (default: as many as there are cores)",
     )
     aggregate.add_dtype()
     aggregate.set_defaults(run=_aggregate)
@@ -253,18 +262,19 @@ def _estimator(kinds, arguments):
         )
     if method == "mixed":
         tau = "auto" if arguments.tau is None else arguments.tau
-        return MixedEffectsClassifier(tau, priors=arguments.priors or "pooled")
+        priors = arguments.priors or "pooled"
+        return MixedEffectsClassifier(tau, priors=priors, n_jobs=arguments.jobs)
     tau = DEFAULT_TAU if arguments.tau is None else arguments.tau
     if tau == "auto" and without:
         raise ValueError(
             f"--tau auto needs the labels of all sites, but {without[0]} was "
             "summarized without --labels."
         )
-    aligner = FederatedOTAligner(tau)
+    aligner = FederatedOTAligner(tau, n_jobs=arguments.jobs)
     if method is None:
         return aligner
     given = {} if arguments.covariance is None else {"covariance": arguments.covariance}
-    return make_classifier(method, aligner, **given)
+    return make_classifier(method, aligner, n_jobs=arguments.jobs, **given)
 
 
 def _method(labelled, arguments):

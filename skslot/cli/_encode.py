@@ -1,15 +1,18 @@
 """``skslot encode``: a folder of images to a file of features."""
 
+import re
 import shutil
 import sys
 from pathlib import Path
 
 import numpy as np
 
+from .._optional import import_optional
 from .._text import count_table, printable
 from ._arguments import add_command, natural_number, positive_int
 from ._outputs import refuse_output, write_npz_atomically, writing
 
+DRY_RUN = "none"  # in the place of weights
 # The loader, and what the paper calls the data set.
 LAYOUTS = {
     "folder": ("load_image_folder", None),
@@ -58,7 +61,9 @@ def _add_encoder(group):
         "--pretrained",
         default="datacomp_xl_s13b_b90k",
         metavar="TAG_OR_FILE",
-        help="name of the weights, or a file with them (default: %(default)s)",
+        help="name of the weights, a file with them, or none for random ones: a dry "
+        "run, whose features mean nothing and are marked as such in the file (default: "
+        "%(default)s)",
     )
     group.add_argument(
         "--source",
@@ -113,8 +118,8 @@ def encode(arguments):
         f"images: {len(images.paths)}, classes: {len(images.target_names)}, clients: "
         f"{len(images.client_names)}, other files ignored: {images.n_ignored}"
     )
-    encoder = _encoder(arguments)
     try:
+        encoder = _encoder(arguments)
         before = encoder.cache_info()
         folder = before.path.parent
         if before.n_images:
@@ -128,7 +133,9 @@ def encode(arguments):
         raise ValueError(
             f"{error} (Another --device or a smaller --batch-size may help.)"
         ) from error
-    made = {"X": features, "fingerprint": encoder.fingerprint()}
+    except OSError as error:  # weights that are not there
+        raise OSError(_in_options_of_commands(error)) from error
+    made = {"X": features, "fingerprint": _fingerprint(encoder, arguments)}
     with writing(arguments):
         write_npz_atomically(output, made | _arrays(images, arguments))
     after = encoder.cache_info()
@@ -136,15 +143,21 @@ def encode(arguments):
     print(_table(images))
     print(f"encoded: {misses}, from the cache {printable(folder)}: {hits}")
     print(f"wrote {printable(output)}, features per image: {features.shape[1]}")
+    if arguments.pretrained == DRY_RUN:
+        print("a dry run: the weights were random, and the features mean nothing")
 
 
 def _encoder(arguments):
     from ..encoders import FrozenEncoder
 
+    model, preprocess = arguments.model, None
+    if arguments.pretrained == DRY_RUN:
+        model, preprocess = _random_model(arguments.model, arguments.source)
     return FrozenEncoder(
-        arguments.model,
+        model,
         arguments.pretrained,
         source=arguments.source,
+        preprocess=preprocess,
         batch_size=arguments.batch_size,
         device=arguments.device,
         dtype=arguments.dtype,
@@ -152,6 +165,31 @@ def _encoder(arguments):
         n_workers=arguments.workers,
         progress=sys.stderr.isatty(),
     )
+
+
+def _random_model(name, source):
+    """A module with random weights, the same on every run, and its preprocessing."""
+    torch = import_optional("torch", "clip", "skslot encode")
+    library = import_optional(source, "clip", f"--source {source}")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        if source == "open_clip":
+            clip, _, preprocess = library.create_model_and_transforms(name)
+            return clip.visual, preprocess
+        module = library.create_model(name, pretrained=False, num_classes=0)
+    config = library.data.resolve_model_data_config(module)
+    return module, library.data.create_transform(**config, is_training=False)
+
+
+def _fingerprint(encoder, arguments):
+    """What made the features, which all later files repeat."""
+    mark = "dry-run-" if arguments.pretrained == DRY_RUN else ""
+    return mark + encoder.fingerprint()
+
+
+def _in_options_of_commands(error):
+    """The error of an encoder, with options in the place of parameters."""
+    return re.sub(r"\b(model|pretrained)=", r"--\1 ", str(error))
 
 
 def _arrays(images, arguments):

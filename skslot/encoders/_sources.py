@@ -6,8 +6,11 @@ would go on, there is an error that says what to do.
 
 import json
 import os
+from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import torch
 
@@ -17,6 +20,7 @@ from ._encoder import DEFAULT_TAG
 # What must be the same for features to mean the same; the size is the model's.
 OPEN_CLIP_SETTINGS = ("mean", "std", "interpolation", "resize_mode")
 CONFIG_FILE = "open_clip_config.json"
+SECONDS_TO_ANSWER = 5  # for the hub, before it counts as out of reach
 TIMM_SETTINGS = ("mean", "std", "interpolation", "crop_pct", "crop_mode", "input_size")
 
 # ------------------------------------------------------------------ open_clip
@@ -71,18 +75,20 @@ def _create_clip(open_clip, model, pretrained, kind, overrides):
         tag = open_clip.get_pretrained_cfg(model, pretrained)
         _check_activation(open_clip, model, pretrained, tag)
         try:
-            open_clip.download_pretrained(tag)
+            with _without_retries():
+                open_clip.download_pretrained(tag)
         except Exception as error:
             raise _not_downloaded("open_clip", model, pretrained) from error
     try:
-        return open_clip.create_model(
-            model,
-            pretrained=pretrained,
-            force_preprocess_cfg=overrides,
-            pretrained_text=False,
-            require_pretrained=True,
-            weights_only=True,
-        )
+        with _without_retries(kind in ("tag", "hf-hub")):
+            return open_clip.create_model(
+                model,
+                pretrained=pretrained,
+                force_preprocess_cfg=overrides,
+                pretrained_text=False,
+                require_pretrained=True,
+                weights_only=True,
+            )
     except Exception as error:
         if kind == "hf-hub":
             raise _not_downloaded("open_clip", model, None) from error
@@ -198,8 +204,9 @@ def _with_tag(timm, model, pretrained):
 
 def _create_with_weights(timm, name):
     try:
-        # With its classifier, since timm then checks that all weights are there.
-        module = timm.create_model(name, pretrained=True)
+        with _without_retries(not name.startswith("local-dir:")):
+            # With its classifier, since timm then checks that all weights are there.
+            module = timm.create_model(name, pretrained=True)
     except Exception as error:
         if isinstance(error, RuntimeError) or name.startswith("local-dir:"):
             raise _unreadable("timm", name, None, error) from error
@@ -242,6 +249,36 @@ def _check_origin(timm, model):
             "not say which they are. Name their origin as model, one of "
             f"{', '.join(map(repr, settings))}; or pass preprocess."
         )
+
+
+# ------------------------------------------------------------------ without a network
+
+
+@contextmanager
+def _without_retries(uses_hub=True):
+    """Look only at what was downloaded before, if the hub is out of reach.
+
+    Its client would ask for every file again and again, for more than a minute.
+    """
+    from huggingface_hub import constants
+
+    is_offline = constants.HF_HUB_OFFLINE
+    if uses_hub and not is_offline and not _is_reachable(constants.ENDPOINT):
+        constants.HF_HUB_OFFLINE = True
+    try:
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE = is_offline
+
+
+def _is_reachable(address):
+    try:
+        with urlopen(Request(address, method="HEAD"), timeout=SECONDS_TO_ANSWER):
+            return True
+    except HTTPError:  # an answer, if not a friendly one
+        return True
+    except OSError:
+        return False
 
 
 # ------------------------------------------------------------------ what may be wrong

@@ -12,6 +12,7 @@ from .._linalg import (
     gram,
     solve_left_transposed,
 )
+from .._parallel import one_blas_thread
 
 
 def bures_distance(first, second):
@@ -157,19 +158,25 @@ def transport_matrix(source, target):
     source_unit, target_unit = np.trace(source), np.trace(target)
     if target_unit == 0:
         return np.zeros_like(source)
+    if source_unit > 0:
+        source = source / source_unit
+    with one_blas_thread():
+        matrix = _transport_matrix(source, target / target_unit)
+    return np.sqrt(target_unit) / np.sqrt(source_unit) * matrix
+
+
+def _transport_matrix(source, target):
     try:
-        factor = cholesky(source / source_unit if source_unit > 0 else source)
+        factor = cholesky(source)
     except LinAlgError:
         raise ValueError(
             "source is not positive definite, so no map leaves it; shrink it first, "
             "for example with FeatureMoments.covariance(shrinkage=...)."
         ) from None
-    product = congruence(target / target_unit, factor)
-    eigenvalues, vectors = eigh(product, overwrite=True)
+    eigenvalues, vectors = eigh(congruence(target, factor), overwrite=True)
     check_eigenvalues(eigenvalues, "target")
     vectors *= np.maximum(eigenvalues, 0.0) ** 0.25
-    unit = np.sqrt(target_unit) / np.sqrt(source_unit)
-    return unit * gram(solve_left_transposed(factor, vectors))
+    return gram(solve_left_transposed(factor, vectors))
 
 
 def displacement_map(mean, matrix, target_mean, tau):

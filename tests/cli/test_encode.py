@@ -202,6 +202,35 @@ def test_run_that_was_interrupted_goes_on(weights, tmp_path, capsys):
     assert len(FeatureSet.from_file(output).X) == 100
 
 
+def test_dry_run_needs_no_weights_and_is_marked(folder, encode, tmp_path, capsys):
+    assert encode(folder, "--pretrained", "none") == 0
+    assert "a dry run: the weights were random" in capsys.readouterr().out
+    with np.load(tmp_path / "features.npz") as file:
+        first, fingerprint = file["X"], str(file["fingerprint"])
+    assert fingerprint.startswith("dry-run-")
+    cache = "--cache-dir", str(tmp_path / "another")
+    assert encode(folder, "--pretrained", "none", "--force", *cache) == 0
+    with np.load(tmp_path / "features.npz") as file:
+        assert fingerprint == str(file["fingerprint"])
+        np.testing.assert_array_equal(file["X"], first)
+
+
+@pytest.mark.parametrize("source", ["timm", "open_clip"])
+def test_missing_weights_are_told_in_words_of_the_command(
+    folder, tmp_path, capsys, monkeypatch, source
+):
+    constants = pytest.importorskip("huggingface_hub").constants
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    model = {"timm": "resnet18.tv_in1k", "open_clip": "ViT-B-32"}[source]
+    options = ["--source", source, "--model", model]
+    output = str(tmp_path / "features.npz")
+    assert main(["encode", str(folder), "-o", output, *options]) == 1
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert '--pretrained "/path/to/checkpoint.safetensors"' in error
+    assert "pretrained=" not in error
+
+
 def test_broken_images_are_named_on_one_line(folder, encode, tmp_path, capsys):
     (folder / "photo" / "cat" / "broken.png").write_bytes(b"not an image")
     (folder / "photo" / "dog" / "empty.png").touch()

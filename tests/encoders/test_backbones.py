@@ -417,3 +417,20 @@ def test_missing_package_is_named_with_its_extra(missing, monkeypatch):
     encoder = FrozenEncoder("resnet10t", "c3_in1k", source=source).fit()
     with pytest.raises(ImportError, match=r'missing.* pip install "skslot\[clip\]"'):
         encoder.transform(["a.png"])
+
+
+@pytest.mark.parametrize(
+    "params", [{}, {"model": "resnet18", "source": "timm"}], ids=["open_clip", "timm"]
+)
+def test_hub_out_of_reach_is_asked_once(params, monkeypatch):
+    constants = huggingface_hub.constants
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")  # nobody listens
+
+    def no_retry(seconds):
+        raise AssertionError("the hub is asked again")
+
+    monkeypatch.setattr("time.sleep", no_retry)
+    with pytest.raises(OSError, match="not on this computer"):
+        FrozenEncoder(**params).transform(["a.png"])
+    assert constants.HF_HUB_OFFLINE is False

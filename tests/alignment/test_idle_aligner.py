@@ -1,0 +1,89 @@
+"""tau=0 moves nothing, so that nothing is solved for until somebody asks."""
+
+import pickle
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import check_is_fitted
+
+from skslot import FedCGSClassifier, FederatedOTAligner
+
+FITS = ["fit", "partial_fit", "fit_messages"]
+
+
+def fit(aligner, how, X, ids):
+    if how != "fit_messages":
+        return getattr(aligner, how)(X, client_ids=ids)
+    names = np.unique(ids)
+    return aligner.fit_messages(
+        [aligner.client_update(X[ids == name], client=str(name)) for name in names]
+    )
+
+
+@pytest.mark.parametrize("how", FITS)
+def test_rows_stay_and_no_reference_is_computed(clients, how, count_references):
+    X, ids = clients
+    aligner = fit(FederatedOTAligner(0), how, X, ids)
+    check_is_fitted(aligner)
+    np.testing.assert_array_equal(aligner.transform(X, client_ids=ids), X)
+    np.testing.assert_array_equal(aligner.inverse_transform(X, client_ids=ids), X)
+    assert aligner.clients_.tolist() == sorted(set(ids))
+    assert aligner.tau_ == 0
+    assert len(count_references) == 0
+
+
+@pytest.mark.parametrize("how", FITS)
+@pytest.mark.parametrize("copy", [lambda a: a, lambda a: pickle.loads(pickle.dumps(a))])
+def test_reference_is_there_for_those_who_ask(clients, how, copy, count_references):
+    X, ids = clients
+    aligner = copy(fit(FederatedOTAligner(0), how, X, ids))
+    expected = fit(FederatedOTAligner(0.4), how, X, ids)
+    assert aligner.reference_ == expected.reference_
+    assert len(count_references) == 2
+    assert len(aligner.maps_) == len(aligner.weights_) == 3
+    assert len(count_references) == 2
+
+
+def test_full_maps_can_be_had_from_it(clients):
+    X, ids = clients
+    there = FederatedOTAligner(0).fit(X, client_ids=ids).maps_[1].at(1)
+    expected = FederatedOTAligner(1).fit(X, client_ids=ids).maps_[1]
+    np.testing.assert_array_equal(there.affine[0], expected.affine[0])
+
+
+def test_strangers_stay_too(clients, count_references):
+    X, ids = clients
+    aligner = FederatedOTAligner(0, unknown_client="adapt").fit(X, client_ids=ids)
+    moved = aligner.transform(X[:5], client_ids="elsewhere")
+    np.testing.assert_array_equal(moved, X[:5])
+    assert len(count_references) == 0
+
+
+def test_later_client_gets_the_map_that_others_would_give_it(clients):
+    X, ids = clients
+    late = ids == "oslo"
+    aligner = FederatedOTAligner(0).fit(X[~late], client_ids=ids[~late])
+    other = FederatedOTAligner(1).fit(X[~late], client_ids=ids[~late])
+    pair = [
+        each.add_client(X[late], "oslo").maps_[-1].at(1) for each in (aligner, other)
+    ]
+    np.testing.assert_array_equal(pair[0].affine[0], pair[1].affine[0])
+
+
+def test_clone_is_not_fitted(clients):
+    X, ids = clients
+    with pytest.raises(NotFittedError):
+        check_is_fitted(clone(FederatedOTAligner(0).fit(X, client_ids=ids)))
+
+
+def test_classifier_with_it_is_the_one_without(clients, count_references):
+    X, ids = clients
+    y = np.arange(len(X)) % 2
+    plain = FedCGSClassifier().fit(X, y, client_ids=ids)
+    aligned = FedCGSClassifier(aligner=FederatedOTAligner(0)).fit(X, y, client_ids=ids)
+    np.testing.assert_allclose(
+        aligned.decision_function(X, client_ids=ids), plain.decision_function(X)
+    )
+    assert len(count_references) == 0
