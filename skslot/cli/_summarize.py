@@ -91,8 +91,8 @@ def summarize(arguments):
     plan, budget = settle(arguments), _budget(arguments)
     if arguments.scaling:
         _check_scaling(plan, budget, arguments)
-    if None not in (plan, budget) and plan.classes and arguments.classes is None:
-        arguments.classes = np.array(plan.classes)
+    if None not in (plan, budget):
+        _follow_with_noise(plan, arguments)
     all_rows = read_table(arguments).of_client(arguments.client)
     table = all_rows.training_rows()
     n_others = len(all_rows.X) - len(table.X)
@@ -230,6 +230,19 @@ def _labels(text):
     if all(label.lstrip("-").isdecimal() for label in labels):
         return np.array(labels, dtype=np.int64)
     return np.array(labels)
+
+
+def _follow_with_noise(plan, arguments):
+    """Take the classes of a plan; refuse one by which rows depend on each other."""
+    medians = [column.name for column in plan.columns if column.fill == "median"]
+    if medians:
+        raise ValueError(
+            f"{arguments.plan} fills {', '.join(medians)} with medians of the site, "
+            "so that one row changes others and --epsilon would promise too much: "
+            "agree on numbers for fill in the plan."
+        )
+    if plan.classes and arguments.classes is None:
+        arguments.classes = np.array(plan.classes)
 
 
 def _check_scaling(plan, budget, arguments):

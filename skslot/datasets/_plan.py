@@ -51,7 +51,8 @@ features = [
 method = {method}
 dtype = {dtype}  # precision of the numbers that are sent
 min_samples = {min_samples}  # fewest rows of a site and of each class
-# privacy: no noise is added; see the page on privacy before you agree to that
+# privacy: no noise is added unless sites run summarize with --epsilon, which needs
+# numbers for fill, and means and scales that nobody computed from rows
 """
 
 

@@ -106,7 +106,7 @@ def test_far_fewer_rows_than_features_without_shrinkage_are_named(make_clients):
     assert np.isfinite(aligned).all()
 
 
-@pytest.mark.parametrize("tau", [0.0, 0.4, 1.0])
+@pytest.mark.parametrize("tau", [0.4, 1.0])
 def test_clients_of_one_row_each_meet_in_their_mean(tau):
     X = np.random.default_rng(0).normal(3, size=(3, 4))
     aligner = FederatedOTAligner(tau)
@@ -115,6 +115,15 @@ def test_clients_of_one_row_each_meet_in_their_mean(tau):
     expected = (1 - tau) * X + tau * X.mean(axis=0)
     np.testing.assert_allclose(aligned, expected, rtol=1e-12)
     assert not aligner.reference_covariance_.any()
+
+
+def test_without_strength_clients_are_named_when_the_reference_is_asked_for():
+    X = np.random.default_rng(0).normal(3, size=(3, 4))
+    aligner = FederatedOTAligner(tau=0)
+    aligned = aligner.fit_transform(X, client_ids=["berlin", "lima", "oslo"])
+    np.testing.assert_array_equal(aligned, X)
+    with pytest.warns(UserWarning, match=r"client \['berlin', 'lima', 'oslo'\] do"):
+        assert not aligner.reference_covariance_.any()
 
 
 def test_degenerate_newcomer_is_named(clients):

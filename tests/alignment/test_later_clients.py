@@ -89,8 +89,8 @@ def test_client_can_be_added_while_the_reference_is_due(founders_and_newcomer):
         (np.zeros((5, 2)), "lima", ValueError, "X has 2 features, .* expecting 4"),
         (np.full((5, 4), np.nan), "lima", ValueError, r"client \['lima'\]: .* NaN"),
         (csr_array((5, 4)), "lima", TypeError, "Sparse data was passed"),
-        (np.zeros((5, 4)), None, ValueError, "None or NaN"),
-        (np.zeros((5, 4)), np.nan, ValueError, "None or NaN"),
+        (np.zeros((5, 4)), None, ValueError, "None names nobody"),
+        (np.zeros((5, 4)), np.nan, ValueError, "nan names nobody"),
         (np.zeros((5, 4)), ["lima"], ValueError, "name of one client, got a list"),
     ],
 )

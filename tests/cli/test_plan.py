@@ -8,6 +8,7 @@ from four_sites import error_of, run
 
 from skslot.datasets import StudyPlan
 from skslot.exchange import load_message
+from skslot.privacy._mechanism import noise_for_tests
 
 SITES = {"A": 80, "B": 60, "C": 50}
 
@@ -216,3 +217,33 @@ def test_model_without_a_plan_wants_none(study, capsys):
     predict = "predict A.csv --model global.slot --client A --plan study.toml"
     error = error_of(f"{predict} -o new.csv", capsys)
     assert "it was made without a plan: leave --plan out" in error
+
+
+PRIVACY = "--epsilon 3 --delta 1e-5 --clip 300"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ("", "fills chol with medians of the site"),
+        ("--scaling", "--scaling has no guarantee of differential privacy"),
+    ],
+)
+def test_what_depends_on_other_rows_is_refused_with_noise(
+    study, monkeypatch, capsys, options, words
+):
+    monkeypatch.setenv("XDG_STATE_HOME", str(study))
+    command = f"summarize A.csv --plan study.toml --client A {PRIVACY} {options}"
+    assert words in error_of(f"{command} -o A.slot", capsys)
+
+
+def test_classes_of_the_plan_are_those_of_a_release(study, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(study))
+    text = Path("study.toml").read_text().replace('fill = "median"', "fill = 220.0")
+    Path("study.toml").write_text(text)
+    command = f"summarize A.csv --plan study.toml --client A {PRIVACY} -o A.slot"
+    with noise_for_tests(lambda numbers, scale: numbers):
+        assert run(command) == 0
+    message = load_message("A.slot")
+    assert message.classes == ["healthy", "ill"]
+    assert message.privacy["epsilon"] == 3
