@@ -15,6 +15,12 @@ NOT_INCLUDED = "Not in it: {}, their labels one by one, ids of persons, file nam
 
 NO_NOISE = "No noise is added: what can be computed from these numbers is revealed."
 
+# Of a model, whose clients may have added some.
+NO_MORE_NOISE = (
+    "It adds no noise to what it was made of: what can be computed from these numbers "
+    "is revealed."
+)
+
 GUARANTEE = (
     "Noise is added: whether any one row is among those of the client changes the "
     "probability of any such message by a factor of {factor:.3g} at most, but for a "
@@ -61,7 +67,9 @@ def describe(message, min_samples):
     small = small_groups(message, min_samples)
     alone = any(size <= 1 for size in small.values())
     absent = "rows but those that are alone in a group" if alone else "rows"
-    noise = NO_NOISE if guarantee is None else _in_words(guarantee)
+    noise = NO_NOISE if hasattr(message, "privacy") else NO_MORE_NOISE
+    if guarantee is not None:
+        noise = _in_words(guarantee)
     lines += ["", NOT_INCLUDED.format(absent) + noise]
     if small:
         lines.append(
