@@ -172,19 +172,6 @@ def check_estimator_takes_ids_as_a_column(estimator, X, y, client_ids):
     assert same, "ids as a column give another result than ids as an argument."
 
 
-def check_estimator_reports_on_its_clients(estimator, X, y, client_ids):
-    """``clients_report_`` has the share of every client, and honest ones are quiet."""
-    report = clone(estimator).fit(X, y, client_ids=client_ids).clients_report_
-    clients = np.unique(client_ids).tolist()
-    assert report.clients == clients, f"clients_report_ is on {report.clients}."
-    assert not report.outliers, f"honest clients stand out: {report.outliers}."
-    for finding in report:
-        share = np.mean(client_ids == finding.client)
-        assert np.isclose(finding.share, share), (
-            f"the share of client {finding.client!r} is {finding.share}, not {share}."
-        )
-
-
 def _assert_same(first, second, X, client_ids, complaint):
     """Refuse two fitted estimators that differ in the last bit."""
     results = (_result(each, X, client_ids) for each in (first, second))
@@ -321,3 +308,19 @@ def check_aligner_refuses_strangers(aligner, X, y, client_ids):
         except ValueError:
             continue
         raise AssertionError(f"rows with {wrong or 'no ids'} are transformed.")
+
+
+# ------------------------------------------------------------ all of them again
+
+
+def check_estimator_reports_on_its_clients(estimator, X, y, client_ids):
+    """``clients_report_`` has the share of every client, and honest ones are quiet."""
+    report = clone(estimator).fit(X, y, client_ids=client_ids).clients_report_
+    clients = np.unique(client_ids).tolist()
+    assert report.clients == clients, f"clients_report_ is on {report.clients}."
+    assert not report.outliers, f"honest clients stand out: {report.outliers}."
+    for finding in report:
+        share = np.mean(client_ids == finding.client)
+        assert np.isclose(finding.share, share), (
+            f"the share of client {finding.client!r} is {finding.share}, not {share}."
+        )
