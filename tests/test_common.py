@@ -13,6 +13,7 @@ from skslot import (
     FederatedScaler,
     MixedEffectsAligner,
 )
+from skslot.trust import ClientsReport
 from skslot.utils import all_estimators, check_estimator, parametrize_with_checks
 
 # What to check of each, beside the defaults; a new estimator needs no entry.
@@ -155,6 +156,13 @@ class Forgetful(FedCGSClassifier):
         return super()._aggregate(list(messages)[:-2], seed)
 
 
+class Blind(FedCGSClassifier):
+    def _aggregate(self, messages, seed):
+        super()._aggregate(messages, seed)
+        self.clients_report_ = ClientsReport([])
+        return self
+
+
 class Restless(FedCGSClassifier):
     def client_update(self, X, y=None, *, classes=None, client=None):
         self.last_client = client
@@ -198,6 +206,7 @@ class Selfish(FederatedScaler):
     ("broken", "match"),
     [
         (Forgetful(), "communication_ lacks client 'C'"),
+        (Blind(), r"clients_report_ is on \[\]"),
         (Restless(), "client_update changes the estimator"),
         (Wandering(), "fit gives another classifier"),
         (Positional(), "classes of client_update can be passed by position"),

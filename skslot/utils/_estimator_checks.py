@@ -81,10 +81,11 @@ def _pairs(estimators):
                 f"{type(estimator).__name__} is neither a one-shot classifier nor an "
                 "aligner nor a preprocessor."
             )
-        kinds = ["classifier"]
+        kinds = ["classifier", "guard"]
         if hasattr(estimator, "transform"):
             is_aligner = hasattr(estimator, "client_map")
-            kinds = ["transformer", "aligner" if is_aligner else "preprocessor"]
+            kinds = ["aligner", "guard"] if is_aligner else ["preprocessor"]
+            kinds.append("transformer")
         prefixes = tuple(f"check_{kind}_" for kind in ("estimator", *kinds))
         for name, check in list(globals().items()):
             if name.startswith(prefixes):
@@ -175,19 +176,6 @@ def check_estimator_takes_ids_as_a_column(estimator, X, y, client_ids):
         _result(by_column, table, None), _result(by_argument, X, column)
     )
     assert same, "ids as a column give another result than ids as an argument."
-
-
-def check_estimator_reports_on_its_clients(estimator, X, y, client_ids):
-    """``clients_report_`` has the share of every client, and honest ones are quiet."""
-    report = clone(estimator).fit(X, y, client_ids=client_ids).clients_report_
-    clients = np.unique(client_ids).tolist()
-    assert report.clients == clients, f"clients_report_ is on {report.clients}."
-    assert not report.outliers, f"honest clients stand out: {report.outliers}."
-    for finding in report:
-        share = np.mean(client_ids == finding.client)
-        assert np.isclose(finding.share, share), (
-            f"the share of client {finding.client!r} is {finding.share}, not {share}."
-        )
 
 
 def _assert_same(first, second, X, client_ids, complaint):
@@ -351,3 +339,19 @@ def check_preprocessor_does_not_depend_on_who_has_a_row(preprocessor, X, y, clie
     assert np.allclose(_result(fitted, X, client_ids), expected, rtol=0, atol=1e-12), (
         "the result depends on how rows are spread over clients."
     )
+
+
+# ------------------------------------------------------- classifiers and aligners
+
+
+def check_guard_reports_on_its_clients(estimator, X, y, client_ids):
+    """``clients_report_`` has the share of every client, and honest ones are quiet."""
+    report = clone(estimator).fit(X, y, client_ids=client_ids).clients_report_
+    clients = np.unique(client_ids).tolist()
+    assert report.clients == clients, f"clients_report_ is on {report.clients}."
+    assert not report.outliers, f"honest clients stand out: {report.outliers}."
+    for finding in report:
+        share = np.mean(client_ids == finding.client)
+        assert np.isclose(finding.share, share), (
+            f"the share of client {finding.client!r} is {finding.share}, not {share}."
+        )
