@@ -37,8 +37,8 @@ class ClientAwareMixin:
     """Reads rows together with their clients, by either of two routes.
 
     Ids are passed as ``client_ids`` or are the column ``client_column`` of X. The
-    estimator has a ``client_column`` parameter and, if it can do without ids once it
-    is fitted, overrides ``_groups_without_ids``.
+    estimator has the parameters ``client_column`` and ``verbose`` and, if it can do
+    without ids once it is fitted, overrides ``_groups_without_ids``.
     """
 
     def _read_rows(self, X, client_ids, *, reset, adding=False, y=None):
@@ -95,6 +95,11 @@ class ClientAwareMixin:
         assert_all_finite(y, input_name="y")
         check_consistent_length(X, y)
         return y
+
+    def _say(self, text):
+        """Print what was done, if somebody wants to know."""
+        if self.verbose:
+            print(f"[{type(self).__name__}] {text}", flush=True)
 
     def _check_features(self, X):
         """Features without ids, in float32 or float64; not yet checked for NaN."""

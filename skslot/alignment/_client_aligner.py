@@ -65,6 +65,7 @@ class ClientAligner(
         "keep_client_column": ["boolean"],
         "memory": [None, str, HasMethods("cache")],
         "n_jobs": [Integral, None],
+        "verbose": ["verbose"],
     }
 
     _moves_nothing = False

@@ -68,6 +68,8 @@ class MixedEffectsAligner(ClientAligner):
         Threads over clients, for statistics and linear maps; -1 means as many as there
         are cores. The result is the same to the last bit. Messages in files are read as
         threads are free: one more of them than there are threads is in memory at most.
+    verbose : int, default=0
+        1 prints a line for each pass of the solver for linear maps.
 
     Attributes
     ----------
@@ -142,6 +144,7 @@ class MixedEffectsAligner(ClientAligner):
         keep_client_column=False,
         memory=None,
         n_jobs=None,
+        verbose=0,
     ):
         self.tau = tau
         self.unknown_client = unknown_client
@@ -149,6 +152,7 @@ class MixedEffectsAligner(ClientAligner):
         self.keep_client_column = keep_client_column
         self.memory = memory
         self.n_jobs = n_jobs
+        self.verbose = verbose
 
     # ------------------------------------------------------- the steps, one by one
 
@@ -324,12 +328,12 @@ class MixedEffectsAligner(ClientAligner):
             )
         return alignment
 
-    def _find_reference(self, found, gaussians, n_jobs):
+    def _find_reference(self, found, gaussians):
         """What linear maps lead to, which does not depend on their strength."""
         if self.memory is None:
-            return find_reference(found, gaussians, n_jobs)
-        solve = self._cached(reference_of_list, ignore=["n_jobs"])
-        return solve(found, list(gaussians()), n_jobs)
+            return find_reference(found, gaussians, self.n_jobs, self._say)
+        solve = self._cached(reference_of_list, ignore=["n_jobs", "say"])
+        return solve(found, list(gaussians()), self.n_jobs, self._say)
 
     def _part_for_alignment(self, moments):
         """Shrinkage that messages of classifiers carry for alignment: none."""

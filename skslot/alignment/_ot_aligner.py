@@ -78,6 +78,8 @@ class FederatedOTAligner(ClientAligner):
         many as there are cores. BLAS gets one thread, whatever the number, so that the
         result is the same to the last bit. Messages in files are read as threads are
         free: one more of them than there are threads is in memory at most.
+    verbose : int, default=0
+        1 prints a line for each pass of the solver.
 
     Attributes
     ----------
@@ -173,6 +175,7 @@ class FederatedOTAligner(ClientAligner):
         max_iter=100,
         memory=None,
         n_jobs=None,
+        verbose=0,
     ):
         self.tau = tau
         self.shrinkage = shrinkage
@@ -185,6 +188,7 @@ class FederatedOTAligner(ClientAligner):
         self.max_iter = max_iter
         self.memory = memory
         self.n_jobs = n_jobs
+        self.verbose = verbose
 
     # ------------------------------------------------------- the steps, one by one
 
@@ -382,26 +386,27 @@ class FederatedOTAligner(ClientAligner):
     def _align_rows(self, X, groups, class_means):
         if self._moves_nothing:
             return moments_by_client(X, groups, self.n_jobs), None
-        settings = groups, self.n_jobs, self.shrinkage, *self._solver()
+        settings = groups, self.n_jobs, self._say, self.shrinkage, *self._solver()
         if self.memory is None:
             moments, alignment = solve_rows(X, *settings)
         else:
-            solve = self._cached(pickled_rows, ignore=["X", "n_jobs"])
+            solve = self._cached(pickled_rows, ignore=["X", "n_jobs", "say"])
             moments, alignment = pickle.loads(solve(digest_of_rows(X), X, *settings))
         return moments, self._with_strength(alignment, class_means, alignment.clients)
 
     def _align_moments(self, moments, class_means, joined):
-        settings = self.shrinkage, *self._solver()
-        alignment = solve_moments(moments, joined, self.n_jobs, *settings)
+        settings = self.n_jobs, self._say, self.shrinkage, *self._solver()
+        alignment = solve_moments(moments, joined, *settings)
         founders = [client for client in moments if client not in joined]
         return self._with_strength(alignment, class_means, founders)
 
     def _align_messages(self, messages, keep_maps):
         if self.memory is not None:
             messages = list(messages)
-        solve = self._cached(solve_messages, ignore=["n_jobs"])
+        solve = self._cached(solve_messages, ignore=["n_jobs", "say"])
         kept = keep_maps, self._needs_labels
-        alignment = solve(messages, self.n_jobs, *kept, *self._solver())
+        settings = self.n_jobs, self._say, *kept, *self._solver()
+        alignment = solve(messages, *settings)
         class_means = alignment.class_means
         return self._with_strength(alignment, class_means, alignment.clients)
 

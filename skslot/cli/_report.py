@@ -5,6 +5,7 @@ from pathlib import Path
 from .._atomic import atomic_output
 from ._arguments import FEATURES, add_command, columns_of, fraction_or
 from ._outputs import refuse_output
+from ._terminal import show_progress
 
 
 def add_commands(commands):
@@ -52,7 +53,8 @@ def report(arguments):
         )
     options = (f"{name}={value!r}" for name, value in columns.items())
     reading = ", ".join([repr(str(arguments.features)), *options])
-    page = render_page(data, reading, tau=arguments.tau)
+    progress = show_progress("report, part", arguments)
+    page = render_page(data, reading, tau=arguments.tau, progress=progress)
     with atomic_output(arguments.output) as file:
         file.write(page.encode())
     print(f"wrote {arguments.output}; open it in a browser")
