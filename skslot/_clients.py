@@ -49,7 +49,8 @@ class ClientAwareMixin:
     Ids are passed as ``client_ids`` or are the column ``client_column`` of X. The
     estimator has a ``client_column`` parameter and, if it can do without ids once it
     is fitted, overrides ``_groups_without_ids``. One whose messages can have a
-    guarantee of differential privacy has a ``privacy`` parameter.
+    guarantee of differential privacy has a ``privacy`` parameter, and one that says
+    what it does a ``verbose`` parameter.
     """
 
     privacy = None
@@ -165,6 +166,11 @@ class ClientAwareMixin:
         tags = super().__sklearn_tags__()
         tags.non_deterministic = self.privacy is not None
         return tags
+
+    def _say(self, text):
+        """Print what was done, if somebody wants to know."""
+        if self.verbose:
+            print(f"[{type(self).__name__}] {text}", flush=True)
 
     def _check_features(self, X):
         """Features without ids, in float32 or float64; not yet checked for NaN."""

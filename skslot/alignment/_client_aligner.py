@@ -59,6 +59,7 @@ class ClientAligner(ClientTransformerMixin, BaseEstimator):
         **GUARD_CONSTRAINTS,
         "memory": [None, str, HasMethods("cache")],
         "n_jobs": [Integral, None],
+        "verbose": ["verbose"],
     }
 
     _moves_nothing = False
@@ -498,7 +499,7 @@ class ClientAligner(ClientTransformerMixin, BaseEstimator):
         memory = check_memory(self.memory)
         run = memory.cache(run_unwritten, ignore=["options"])
         return lambda *arguments, **options: run(
-            function, Unwritten(arguments), options
+            function, Unwritten(arguments), Unwritten(options)
         )
 
     def __sklearn_is_fitted__(self):
@@ -521,7 +522,7 @@ class Unwritten:
 
 def run_unwritten(function, unwritten, options):
     """What is cached in place of the function."""
-    return function(*unwritten.arguments, **options)
+    return function(*unwritten.arguments, **options.arguments)
 
 
 def check_named(senders):

@@ -79,6 +79,8 @@ class MixedEffectsAligner(ClientAligner):
         Threads over clients, for statistics and linear maps; -1 means as many as there
         are cores. The result is the same to the last bit. Messages in files are read as
         threads are free: one more of them than there are threads is in memory at most.
+    verbose : int, default=0
+        1 prints a line for each pass of the solver for linear maps.
 
     Attributes
     ----------
@@ -158,6 +160,7 @@ class MixedEffectsAligner(ClientAligner):
         max_client_share=None,
         memory=None,
         n_jobs=None,
+        verbose=0,
     ):
         self.tau = tau
         self.unknown_client = unknown_client
@@ -168,6 +171,7 @@ class MixedEffectsAligner(ClientAligner):
         self.max_client_share = max_client_share
         self.memory = memory
         self.n_jobs = n_jobs
+        self.verbose = verbose
 
     # ------------------------------------------------------- the steps, one by one
 
@@ -349,12 +353,13 @@ class MixedEffectsAligner(ClientAligner):
             )
         return alignment
 
-    def _find_reference(self, found, gaussians, n_jobs):
+    def _find_reference(self, found, gaussians):
         """What linear maps lead to, which does not depend on their strength."""
         if self.memory is None:
-            return find_reference(found, gaussians, n_jobs)
+            return find_reference(found, gaussians, self.n_jobs, self._say)
         solve = self._cached(reference_of_list)
-        return solve(found, list(gaussians()), n_jobs=n_jobs)
+        options = {"n_jobs": self.n_jobs, "say": self._say}
+        return solve(found, list(gaussians()), **options)
 
     def _part_for_alignment(self, moments):
         """Shrinkage that messages of classifiers carry for alignment: none."""

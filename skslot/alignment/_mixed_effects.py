@@ -192,21 +192,21 @@ def linear_map(site, tau, reference):
     return MixedEffectsMap(site.mean, matrix, no_offset, float(tau))
 
 
-def find_reference(found, gaussians, n_jobs):
+def find_reference(found, gaussians, n_jobs, say):
     """What linear maps lead to; ``gaussians()`` gives those of all clients anew."""
-    return solve_reference(found, gaussians, n_jobs, *SOLVER)
+    return solve_reference(found, gaussians, n_jobs, say, *SOLVER)
 
 
-def reference_of_list(found, gaussians, n_jobs):
+def reference_of_list(found, gaussians, n_jobs, say):
     """The same for a list of Gaussians; the part of ``fit`` worth caching."""
-    return find_reference(found, lambda: gaussians, n_jobs)
+    return find_reference(found, lambda: gaussians, n_jobs, say)
 
 
-def solve_sites(sites, tau, keep_maps, n_jobs, find_reference=find_reference):
+def solve_sites(sites, tau, keep_maps, n_jobs, find_reference):
     """Alignment of clients; ``sites()`` gives them one by one, anew on each call.
 
     Without linear maps they are read once, else once per pass of the solver and twice
-    more.
+    more. ``find_reference(found, gaussians)`` solves for what these maps lead to.
     """
     known, within, constant = [], [], []
 
@@ -243,7 +243,7 @@ def solve_sites(sites, tau, keep_maps, n_jobs, find_reference=find_reference):
             for site, facts in zip(sites(), found.facts, strict=True):
                 yield site.gaussian(facts.shrinkage)
 
-        reference = find_reference(found, gaussians, n_jobs)
+        reference = find_reference(found, gaussians)
         pairs = zip(sites(), taus, strict=True)
         moved = map_in_order(
             lambda pair: _push(*pair, reference, keep_maps), pairs, n_jobs

@@ -136,7 +136,7 @@ def survey(gaussians, weights):
     return Survey(facts, counts / counts.sum(), mean)
 
 
-def solve_reference(found, gaussians, n_jobs, solver, tol, max_iter):
+def solve_reference(found, gaussians, n_jobs, say, solver, tol, max_iter):
     """Reference of some clients, of whom a survey was made.
 
     ``gaussians()`` gives the Gaussians of all clients one by one, once per pass of the
@@ -162,6 +162,7 @@ def solve_reference(found, gaussians, n_jobs, solver, tol, max_iter):
             solver,
             n_jobs,
             start,
+            say,
         )
         n_iter, residual = result.n_iter, result.residual
     return AlignmentReference.from_covariance(
@@ -255,19 +256,20 @@ class Alignment:
         )
 
 
-def solve_rows(X, groups, factors, *settings, n_jobs):
+def solve_rows(X, groups, factors, *settings, n_jobs, say):
     """Moments of each client and the alignment; the part of ``fit`` worth caching."""
     moments = moments_by_client(X, groups, n_jobs)
-    return moments, solve_moments(moments, frozenset(), n_jobs, factors, *settings)
+    known = moments, frozenset(), n_jobs, say
+    return moments, solve_moments(*known, factors, *settings)
 
 
-def pickled_rows(digest, *settings, X, n_jobs):
+def pickled_rows(digest, *settings, X, **options):
     """The same for a cache, which knows the rows by their digest.
 
     joblib takes many small arrays apart in Python, which takes longer than to solve for
     few features; it stores bytes as they are.
     """
-    return pickle.dumps(solve_rows(X, *settings, n_jobs=n_jobs))
+    return pickle.dumps(solve_rows(X, *settings, **options))
 
 
 def digest_of_rows(X):
@@ -283,7 +285,7 @@ def moments_by_client(X, groups, n_jobs):
     return dict(zip(groups.clients, found, strict=True))
 
 
-def solve_moments(moments, joined, n_jobs, factors, shrinkage, weights, *settings):
+def solve_moments(moments, joined, n_jobs, say, factors, shrinkage, weights, *settings):
     """Alignment from the moments of each client; the joined ones have no weight.
 
     ``factors`` say what part of its rows each of the others counts for.
@@ -296,7 +298,7 @@ def solve_moments(moments, joined, n_jobs, factors, shrinkage, weights, *setting
     known = list(map_in_order(describe, moments.items(), n_jobs))
     founders = [each for each in known if each.client not in joined]
     found = survey(founders, weights)
-    reference = solve_reference(found, lambda: founders, n_jobs, *settings)
+    reference = solve_reference(found, lambda: founders, n_jobs, say, *settings)
     names = [each.client for each in founders]
     share_of = dict(zip(names, found.weights, strict=True))
     return Alignment(
@@ -311,7 +313,7 @@ def _weigh(gaussian, factor):
     return gaussian._replace(n_samples=gaussian.n_samples * factor)
 
 
-def solve_messages(messages, keep_maps, with_classes, weights, *settings, n_jobs):
+def solve_messages(messages, keep_maps, with_classes, weights, *settings, n_jobs, say):
     """Alignment from the messages of all clients.
 
     They are read once, once per pass of the solver, and once more to keep maps.
@@ -329,7 +331,7 @@ def solve_messages(messages, keep_maps, with_classes, weights, *settings, n_jobs
             yield describe_message(message, known.shrinkage)
 
     found = survey(map_in_order(describe_message, first_look(), n_jobs), weights)
-    reference = solve_reference(found, gaussians, n_jobs, *settings)
+    reference = solve_reference(found, gaussians, n_jobs, say, *settings)
     maps = _full_maps(gaussians(), reference, n_jobs) if keep_maps else []
     names = number_unnamed([each.client for each in found.facts])
     return Alignment(

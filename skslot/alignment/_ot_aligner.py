@@ -90,6 +90,8 @@ class FederatedOTAligner(ClientAligner):
         many as there are cores. BLAS gets one thread, whatever the number, so that the
         result is the same to the last bit. Messages in files are read as threads are
         free: one more of them than there are threads is in memory at most.
+    verbose : int, default=0
+        1 prints a line for each pass of the solver.
 
     Attributes
     ----------
@@ -190,6 +192,7 @@ class FederatedOTAligner(ClientAligner):
         max_iter=100,
         memory=None,
         n_jobs=None,
+        verbose=0,
     ):
         self.tau = tau
         self.shrinkage = shrinkage
@@ -205,6 +208,7 @@ class FederatedOTAligner(ClientAligner):
         self.max_iter = max_iter
         self.memory = memory
         self.n_jobs = n_jobs
+        self.verbose = verbose
 
     # ------------------------------------------------------- the steps, one by one
 
@@ -408,11 +412,12 @@ class FederatedOTAligner(ClientAligner):
         rows = {client: len(positions) for client, positions in groups.items()}
         factors = self._factors(rows)
         settings = groups, factors, self.shrinkage, *self._solver()
+        options = {"n_jobs": self.n_jobs, "say": self._say}
         if self.memory is None:
-            moments, alignment = solve_rows(X, *settings, n_jobs=self.n_jobs)
+            moments, alignment = solve_rows(X, *settings, **options)
         else:
             solve = self._cached(pickled_rows)
-            found = solve(digest_of_rows(X), *settings, X=X, n_jobs=self.n_jobs)
+            found = solve(digest_of_rows(X), *settings, X=X, **options)
             moments, alignment = pickle.loads(found)
         cells = weigh_cells(class_means, factors)
         return moments, self._with_strength(alignment, cells, alignment.clients)
@@ -420,8 +425,8 @@ class FederatedOTAligner(ClientAligner):
     def _align_moments(self, moments, class_means, joined):
         founders = [client for client in moments if client not in joined]
         factors = self._factors({each: moments[each].n_samples for each in founders})
-        settings = factors, self.shrinkage, *self._solver()
-        alignment = solve_moments(moments, joined, self.n_jobs, *settings)
+        settings = self.n_jobs, self._say, factors, self.shrinkage, *self._solver()
+        alignment = solve_moments(moments, joined, *settings)
         return self._with_strength(
             alignment, weigh_cells(class_means, factors), founders
         )
@@ -430,8 +435,9 @@ class FederatedOTAligner(ClientAligner):
         if self.memory is not None:
             messages = list(messages)
         solve = self._cached(solve_messages)
+        options = {"n_jobs": self.n_jobs, "say": self._say}
         kept = keep_maps, self._needs_labels
-        alignment = solve(messages, *kept, *self._solver(), n_jobs=self.n_jobs)
+        alignment = solve(messages, *kept, *self._solver(), **options)
         class_means = alignment.class_means
         return self._with_strength(alignment, class_means, alignment.clients)
 

@@ -77,7 +77,8 @@ default="pooled"
     n_jobs : int, default=None
         Threads over clients.
     verbose : int, default=0
-        1 prints a line for each client that is done.
+        1 prints a line for each client that is done, and for each pass of the solver
+        for linear maps.
 
     Attributes
     ----------
@@ -410,6 +411,7 @@ default="pooled"
             unknown_client=self.unknown_client,
             memory=self.memory,
             n_jobs=self.n_jobs,
+            verbose=self.verbose,
         )
         self.aligner_ = aligner._fit_received(messages, keep_maps=messages.in_memory)
         self._by_client = isinstance(self.priors, str) and self.priors == "client"

@@ -400,10 +400,6 @@ class OneShotClassifier(ClientAwareMixin, ClassifierMixin, BaseEstimator):
     def _say_done(self, message, count):
         self._say(f"client {message.client!r} done ({count})")
 
-    def _say(self, text):
-        if self.verbose:
-            print(f"[{type(self).__name__}] {text}", flush=True)
-
     def _client_rows(self, X, y, classes, client):
         """Checked arrays of one client; labels outside of ``classes`` are refused."""
         check_client_name(client)

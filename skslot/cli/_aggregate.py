@@ -2,6 +2,7 @@
 
 import sys
 from collections import defaultdict
+from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,13 @@ from ._arguments import fraction_or, named_files, plain_name, positive_int
 from ._methods import DEFAULTS, METHODS, make_classifier, message_of
 from ._outputs import announce, refuse_overwrite, refuse_twins, writing
 from ._site_maps import DEFAULT_TAU, FOR_ALL_SITES, check_is_of_client
-from ._terminal import in_one_line, plain_warnings, show_progress, warn_of_spellings
+from ._terminal import (
+    in_one_line,
+    plain_warnings,
+    show_progress,
+    shows_progress,
+    warn_of_spellings,
+)
 
 MOST_CLASSES = 20
 
@@ -121,10 +128,12 @@ def _aggregate(arguments):
     )
     files = load_messages(kinds, on_error="skip")
     # once the first pass is through, all files have been checked
-    files.progress = _progress(lambda: _report_refused(files, arguments.skip_refused))
+    files.progress = _progress(
+        lambda: _report_refused(files, arguments.skip_refused), arguments
+    )
     received = receive(files)
     try:
-        with plain_warnings():
+        with plain_warnings(), redirect_stdout(sys.stderr):  # progress of the solver
             fitted = estimator.server_aggregate(received)
             _warn_of_spellings(received.senders)
     except MessageError as error:
@@ -260,17 +269,18 @@ def _estimator(kinds, arguments):
             "summarized without --labels: leave it out, and let the site join by "
             "skslot adapt, with the model of the others; or choose --method fedcgs."
         )
+    how = {"n_jobs": arguments.jobs, "verbose": int(shows_progress(arguments))}
     if method == "mixed":
         tau = "auto" if arguments.tau is None else arguments.tau
         priors = arguments.priors or "pooled"
-        return MixedEffectsClassifier(tau, priors=priors, n_jobs=arguments.jobs)
+        return MixedEffectsClassifier(tau, priors=priors, **how)
     tau = DEFAULT_TAU if arguments.tau is None else arguments.tau
     if tau == "auto" and without:
         raise ValueError(
             f"--tau auto needs the labels of all sites, but {without[0]} was "
             "summarized without --labels."
         )
-    aligner = FederatedOTAligner(tau, n_jobs=arguments.jobs)
+    aligner = FederatedOTAligner(tau, **how)
     if method is None:
         return aligner
     given = {} if arguments.covariance is None else {"covariance": arguments.covariance}
@@ -401,7 +411,7 @@ def _warn_of_spellings(senders):
     warn_of_spellings(pairs)
 
 
-def _progress(after_first_pass):
+def _progress(after_first_pass, arguments):
     """Callback that counts files, and the passes over them."""
     number, show = 0, None
 
@@ -409,7 +419,7 @@ def _progress(after_first_pass):
         nonlocal number, show
         if done == 1:
             number += 1
-            show = show_progress(f"pass {number}, file")
+            show = show_progress(f"reading {number}, file", arguments)
         show(done, total)
         if done == total and number == 1:
             after_first_pass()

@@ -138,7 +138,7 @@ def bench(arguments):
             data,
             n_runs=arguments.runs,
             results=arguments.results,
-            progress=show_progress("run"),
+            progress=show_progress("run", arguments),
         )
         print(result, end="\n\n")
         results.append(result)

@@ -36,7 +36,9 @@ def demo(arguments):
     from ..experiments import run_demo  # scikit-learn takes a second: not for --help
 
     with threadpool_limits(1):  # threads are slower than none on matrices this small
-        result = run_demo(arguments.partitions, progress=show_progress("step"))
+        result = run_demo(
+            arguments.partitions, progress=show_progress("step", arguments)
+        )
     print(result)
     print(f"\n{_save_picture(result, arguments.picture)}")
 

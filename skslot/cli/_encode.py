@@ -11,6 +11,7 @@ from .._optional import import_optional
 from .._text import count_table, printable
 from ._arguments import add_command, natural_number, positive_int
 from ._outputs import refuse_output, write_npz_atomically, writing
+from ._terminal import shows_progress
 
 DRY_RUN = "none"  # in the place of weights
 # The loader, and what the paper calls the data set.
@@ -163,7 +164,7 @@ def _encoder(arguments):
         dtype=arguments.dtype,
         cache_dir=arguments.cache_dir or f"{arguments.output}.cache",
         n_workers=arguments.workers,
-        progress=sys.stderr.isatty(),
+        progress=shows_progress(arguments),
     )
 
 

@@ -70,6 +70,9 @@ def _parser():
         import_module(f"._{name}", __package__).add_commands(commands)
     for command in commands.choices.values():
         command.add_argument(
+            "--quiet", action="store_true", help="show no progress on the terminal"
+        )
+        command.add_argument(
             "--debug", action="store_true", help="show the traceback of an error"
         )
     return parser

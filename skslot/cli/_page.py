@@ -27,6 +27,9 @@ from ..model_selection import FederatedGridSearchCV, class_table
 
 MIXED = "mixed effects"  # as the page names MixedEffectsClassifier
 TAUS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+# Fewer than a search has: enough to tell models apart on a page, in less than a minute.
+N_FOLDS = 4
+ROUGHLY = 1e-4  # residual of the reference, which no score can tell from zero
 
 PAGE = Template("""\
 <!DOCTYPE html>
@@ -118,29 +121,48 @@ aligned = model.fit_transform(data.X, client_ids=data.client_ids)
 """)
 
 
-def render_page(data, source, tau=None):
+PARTS = (
+    "searching for tau",
+    "comparing with mixed effects",
+    "fitting mixed effects",
+    "measuring distances",
+    "drawing",
+)
+
+
+def render_page(data, source, tau=None, progress=None):
     """The page on a FeatureSet, as text; ``source`` is what read it, as code.
 
     Without a ``tau``, it is searched for and compared with mixed effects; without
-    labels, it is the default.
+    labels, it is the default. ``progress`` is called with the number of parts that are
+    done, that of all, and what comes next.
     """
+
+    def begin(part):
+        if progress is not None:
+            progress(PARTS.index(part), len(PARTS), part)
+
     if len(data.clients) < 2:
         raise ValueError(f"{data.name} has one client only; there is nothing to align.")
     X, y, client_ids = data.X, data.y, data.client_ids
     path_of_tau = None
     if tau is None and y is not None:
-        model, path_of_tau = _search(X, y, client_ids)
+        model, path_of_tau = _search(X, y, client_ids, begin)
     else:
         model = FederatedOTAligner() if tau is None else FederatedOTAligner(tau)
         model.fit(X, y, client_ids)
     mixed = None
     if y is not None:
+        begin("fitting mixed effects")
         mixed = MixedEffectsClassifier().fit(X, y, client_ids)
         if _is_mixed_better(path_of_tau):
             model = mixed
+    begin("measuring distances")
     distances = ClientDistanceDisplay.from_estimator(model)
+    table = _table(model)
+    begin("drawing")
     points = AlignmentDisplay.from_estimator(model, X, y, client_ids)
-    sections = {"Clients": _table(model)}
+    sections = {"Clients": table}
     if y is not None:
         labels = LabelShiftDisplay.from_labels(y, client_ids)
         sections["Which client has which classes"] = _figure(
@@ -175,6 +197,8 @@ def render_page(data, source, tau=None):
     if y is None:
         sections["What labels would add"] = WITHOUT_LABELS
     sections["Recommended pipeline"] = _code(model, source, y)
+    if progress is not None:
+        progress(len(PARTS), len(PARTS))
     return PAGE.substitute(
         title=escape(f"Alignment report: {data.name}"),
         summary=escape(_summary(data, model, distances, path_of_tau)),
@@ -186,7 +210,7 @@ def render_page(data, source, tau=None):
     )
 
 
-def _search(X, y, client_ids):
+def _search(X, y, client_ids, begin):
     """Aligner with the best tau for held-out cells, and the scores over tau."""
     with (
         tempfile.TemporaryDirectory() as memory,
@@ -195,12 +219,14 @@ def _search(X, y, client_ids):
     ):
         # of clients that are small in some fold; the report tells of all rows
         warnings.simplefilter("ignore", UserWarning)
-        aligner = FederatedOTAligner(memory=memory)
+        aligner = FederatedOTAligner(memory=memory, tol=ROUGHLY)
         pipeline = Pipeline(
             [("align", aligner), ("classify", FedCGSClassifier("within"))]
         )
-        search = FederatedGridSearchCV(pipeline, {"align__tau": TAUS})
+        search = FederatedGridSearchCV(pipeline, {"align__tau": TAUS}, cv=N_FOLDS)
+        begin("searching for tau")
         search.fit(X, y, client_ids=client_ids)
+        begin("comparing with mixed effects")
         path = TauPathDisplay.from_search(
             search,
             X,

@@ -6,6 +6,7 @@ from .._atomic import atomic_output
 from .._text import printable
 from ._arguments import FEATURES, add_command, columns_of, fraction_or
 from ._outputs import refuse_output, writing
+from ._terminal import show_progress
 
 
 def add_commands(commands):
@@ -53,7 +54,8 @@ def report(arguments):
         )
     options = (f"{name}={value!r}" for name, value in columns.items())
     reading = ", ".join([repr(str(arguments.features)), *options])
-    page = render_page(data, reading, tau=arguments.tau)
+    progress = show_progress("report, part", arguments)
+    page = render_page(data, reading, tau=arguments.tau, progress=progress)
     with writing(arguments), atomic_output(arguments.output) as file:
         file.write(page.encode())
     print(f"wrote {printable(arguments.output)}; open it in a browser")

@@ -42,25 +42,50 @@ def is_about_printing(error):
     return is_unnamed and error.errno in NO_TAKERS
 
 
-def show_progress(unit):
+SECONDS_BETWEEN_LINES = 2
+
+
+def shows_progress(arguments):
+    """Whether there is a terminal to show progress on, and nobody wants quiet."""
+    return sys.stderr.isatty() and not arguments.quiet
+
+
+def show_progress(unit, arguments):
     """Callback ``(done, total)`` that counts on a terminal and is silent elsewhere.
 
-    It tells the time left once something was done since the first call.
+    A bar where tqdm is installed, else a line for each count that comes some seconds
+    after the one before. A third argument is what is done next.
     """
-    first = None
+    if not shows_progress(arguments):
+        return lambda done, total, now="": None
+    try:
+        from tqdm import tqdm
+    except ImportError:
+        return _lines_of_progress(unit)
+    bar = None
 
-    def show(done, total):
-        nonlocal first
-        now = time.monotonic()
-        first = first or (now, done)
-        if not sys.stderr.isatty():
-            return
-        text = f"\r{unit} {done} of {total}"
-        if first[1] < done < total:
-            seconds = (now - first[0]) / (done - first[1]) * (total - done)
-            text += f", about {seconds / 60:.0f} min {seconds % 60:.0f} s left"
-        end = "\n" if done == total else ""
-        print(f"{text:<60}", end=end, file=sys.stderr, flush=True)
+    def show(done, total, now=""):
+        nonlocal bar
+        if bar is None:
+            bar = tqdm(total=total, desc=unit, file=sys.stderr, initial=done)
+        bar.set_postfix_str(now, refresh=False)
+        bar.update(done - bar.n)
+        bar.refresh()
+        if done == total:
+            bar.close()
+
+    return show
+
+
+def _lines_of_progress(unit):
+    last = float("-inf")
+
+    def show(done, total, now=""):
+        nonlocal last
+        if time.monotonic() - last > SECONDS_BETWEEN_LINES or done == total:
+            last = time.monotonic()
+            text = f"{unit} {done} of {total}{now and ', '}{now}"
+            print(text, file=sys.stderr, flush=True)
 
     return show
 

@@ -155,12 +155,13 @@ def bures_barycenter(
 
 
 def solve_barycenter(
-    covariances, weights, tol, max_iter, solver, n_jobs=None, mean=None
+    covariances, weights, tol, max_iter, solver, n_jobs=None, mean=None, say=None
 ):
     """Compute :func:`bures_barycenter` without warning.
 
     ``covariances()`` gives them, anew on each call. Whoever has read them before hands
     over their weighted ``mean`` and saves a pass; the weights then must add up to one.
+    ``say`` is told how far each pass came.
     """
     if solver not in SOLVERS:
         raise ValueError(f"solver must be one of {SOLVERS}, got {solver!r}.")
@@ -169,10 +170,11 @@ def solve_barycenter(
     if mean is None:
         mean, weights = _weighted_mean(covariances, weights)
     with one_blas_thread():
-        return _iterate(covariances, weights, mean, tol, max_iter, solver, n_jobs)
+        start = covariances, weights, mean
+        return _iterate(*start, tol, max_iter, solver, n_jobs, say)
 
 
-def _iterate(covariances, weights, mean, tol, max_iter, solver, n_jobs):
+def _iterate(covariances, weights, mean, tol, max_iter, solver, n_jobs, say):
     """Passes over the covariances, from their mean to their barycenter."""
     n_features = len(mean)
     scale = np.trace(mean) / n_features
@@ -186,6 +188,8 @@ def _iterate(covariances, weights, mean, tol, max_iter, solver, n_jobs):
         mean_map = _mean_map(covariances, root_weights, factor, n_jobs)
         deviation = mean_map - np.eye(n_features)
         previous, residual = residual, np.linalg.norm(deviation) / np.sqrt(n_features)
+        if say is not None:
+            say(f"pass {n_iter} of the solver: residual {residual:.1e}")
         if residual < best:
             best, best_factor = residual, factor
         if residual <= tol or n_iter == max_iter:

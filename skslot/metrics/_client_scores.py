@@ -257,7 +257,7 @@ class ClientScorer(BaseEstimator):
 def _as_scorer(metric):
     """Make a scorer ``(estimator, X, y) -> float`` of a name, a scorer or a metric."""
     if isinstance(metric, str):
-        return get_scorer(metric)
+        return _accuracy if metric == "accuracy" else get_scorer(metric)
     if not callable(metric):
         raise ValueError(
             "metric must be the name of a scorer, a scorer, or a function of y_true "
@@ -265,6 +265,15 @@ def _as_scorer(metric):
         )
     first = next(iter(inspect.signature(metric).parameters), None)
     return metric if first == "estimator" else make_scorer(metric)
+
+
+def _accuracy(answers, rows, y):
+    """What scikit-learn's scorer says, without its checks for each of many cells."""
+    predicted = answers.predict(rows)
+    kinds = {predicted.dtype.kind, y.dtype.kind}
+    if len(kinds) == 1 and kinds <= set("biuUS"):
+        return np.mean(predicted == y)
+    return get_scorer("accuracy")(answers, rows, y)
 
 
 def _has(method):

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 import sklearn
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.dummy import DummyClassifier
 from sklearn.experimental import enable_halving_search_cv  # noqa: F401
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import accuracy_score, log_loss, make_scorer, roc_auc_score
@@ -376,3 +377,20 @@ def test_copies_score_the_same(fitted, copy):
 
 def test_repr_says_what_is_not_default():
     assert repr(make_client_scorer(average="worst")) == "ClientScorer(average='worst')"
+
+
+@pytest.mark.parametrize(
+    ("labels", "dtype"),
+    [([0, 1, 2], int), (list("abc"), str), (list("abc"), object), ([0, 1, 2], float)],
+)
+def test_accuracy_by_name_is_that_of_scikit_learn(labels, dtype):
+    rng = np.random.default_rng(0)
+    X, ids = rng.normal(size=(120, 2)), np.arange(120) % 4
+    y = np.array(labels, dtype=dtype)[rng.integers(3, size=120)]
+    classifier = DummyClassifier(strategy="stratified", random_state=0).fit(X, y)
+    for average in AVERAGES:
+        named, given = (
+            make_client_scorer(metric, average=average)(classifier, X, y, ids)
+            for metric in ("accuracy", accuracy_score)
+        )
+        assert named == given
