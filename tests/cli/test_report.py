@@ -67,7 +67,7 @@ def test_page_stands_alone(searched):
     assert not searched.all("link")
     assert not searched.all("script")
     sources = [image["src"] for image in searched.all("img")]
-    assert len(sources) == 5
+    assert len(sources) == 6
     assert all(source.startswith("data:image/svg+xml;base64,") for source in sources)
     assert "url(" not in searched.text
 
@@ -143,12 +143,14 @@ def test_without_labels_the_page_keeps_to_the_features(tmp_path):
     titles = re.findall("<h2>(.*?)</h2>", page.text)
     assert titles == [
         "Clients",
+        "Whether a client stands out",
         "How far clients are apart",
         "Features before and after alignment",
         "What labels would add",
         "Recommended pipeline",
     ]
-    assert len(page.all("img")) == 2
+    assert len(page.all("img")) == 3
+    assert "no client stands out" in page.text
     assert "by class" not in page.text
     found = run_code(page)
     assert list(found["model"].named_steps) == ["align"]
@@ -171,7 +173,7 @@ def test_same_features_same_page(features, tmp_path):
         assert main(["report", str(features), "-o", str(output), "--tau", "0.3"]) == 0
         pages.append(Page(output))
     assert pages[0].text == pages[1].text
-    assert len(pages[0].all("img")) == 4
+    assert len(pages[0].all("img")) == 5
     assert "tau=0.3)" in pages[0].text
     assert "recommended." not in lead(pages[0])
     assert "Choosing tau" not in pages[0].text
