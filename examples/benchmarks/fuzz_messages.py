@@ -40,6 +40,7 @@ from skslot import (
     FedCoresetClassifier,
     FedEnsembleClassifier,
     FederatedOTAligner,
+    FederatedScaler,
     FedMergeClassifier,
     FedPFTClassifier,
     FedQDAClassifier,
@@ -360,6 +361,7 @@ def honest_messages(seed=0):
     ot = {"aligner": aligner}
     estimators = [
         aligner,
+        FederatedScaler(),
         FedCGSClassifier(**ot),
         FedCGSClassifier("within"),
         FedRidgeClassifier(**ot),
