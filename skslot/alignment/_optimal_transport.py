@@ -175,8 +175,19 @@ def full_map(gaussian, reference):
     if gaussian.is_constant or not reference.covariance_triangle.any():
         matrix = np.eye(len(gaussian.mean))
     else:
-        matrix = transport_matrix(gaussian.covariance, reference.covariance)
+        target = _without_rounding(reference.covariance)
+        matrix = transport_matrix(gaussian.covariance, target)
     return TransportMap(gaussian.mean, matrix, reference.mean, 1.0)
+
+
+def _without_rounding(covariance):
+    """A covariance, less what the rounding of the wire left below zero."""
+    try:
+        cholesky(covariance)
+    except LinAlgError:
+        eigenvalues, vectors = eigh(covariance)
+        return (vectors * np.maximum(eigenvalues, 0.0)) @ vectors.T
+    return covariance
 
 
 def full_map_of_message(message, reference):

@@ -142,7 +142,8 @@ def check_sums_suffice(aligner, classifier):
             "server would have sums only. FedCGSClassifier and FedRidgeClassifier "
             "need no more."
         )
-    if classifier.outliers == "leave_out" or classifier.max_client_share is not None:
+    caps = classifier.max_client_share not in (None, 1)
+    if caps or classifier.outliers == "leave_out":
         raise ValueError(
             "secure_aggregation does not go with outliers='leave_out' or "
             "max_client_share: the server sees no single client. Leave out one of the "

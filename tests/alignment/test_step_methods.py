@@ -138,3 +138,17 @@ def test_server_warns_when_the_reference_did_not_converge(clients):
     messages = FederatedOTAligner().fit(X, client_ids=ids).statistics_
     with pytest.warns(ConvergenceWarning, match="residual .* after 1 passes"):
         FederatedOTAligner(max_iter=1).server_aggregate(messages)
+
+
+def test_reference_that_was_rounded_below_zero_still_has_maps():
+    """Half precision moves eigenvalues by more than the smallest may be."""
+    rng = np.random.default_rng(0)
+    vectors = np.linalg.qr(rng.normal(size=(6, 6)))[0]
+    covariance = (vectors * np.geomspace(1, 1e-7, 6)) @ vectors.T
+    exact = AlignmentReference.from_covariance(np.zeros(6), covariance, 1, 0.0)
+    rounded = AlignmentReference.from_bytes(exact.to_bytes("float16"))
+    assert np.linalg.eigvalsh(rounded.covariance)[0] < -1e-5
+    aligner = FederatedOTAligner(tau=1)
+    sent = aligner.client_update(rng.normal(size=(100, 6)), client="A")
+    matrices = [aligner.client_map(sent, each).matrix for each in (exact, rounded)]
+    np.testing.assert_allclose(*matrices, atol=0.05)
