@@ -56,9 +56,9 @@ def adapt(arguments):
     --client E -o E-model.slot
     """
     refuse_output(arguments, arguments.model, arguments.statistics)
+    table = read_table(arguments).of_client(arguments.client)
     model = _load_model(arguments.model)
     sent = sent_statistics(arguments)
-    table = read_table(arguments).of_client(arguments.client)
     check_same_encoder(table, model, arguments.model)
     table = table.training_rows()
     classifier = classifier_of_sent(sent, model, arguments)

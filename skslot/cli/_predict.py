@@ -53,8 +53,8 @@ def predict(arguments):
     -o predictions.csv
     """
     refuse_output(arguments, arguments.model, arguments.statistics)
+    table = read_table(arguments, learns=False)  # a plan may say whose rows they are
     model, sent = _load_model(arguments), sent_statistics(arguments)
-    table = read_table(arguments, learns=False)
     numbers = np.arange(1, len(table.X) + 1)
     table = replace(table, others={"row": numbers, **table.others})
     owners = (getattr(source, "client", None) for source in (arguments, model, sent))

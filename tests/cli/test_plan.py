@@ -64,6 +64,15 @@ def test_files_of_one_plan_make_a_model_that_predicts(study, capsys):
     assert first.startswith("row,patient,diagnosis,prediction,probability_healthy")
 
 
+def test_plan_and_statistics_of_different_sites_are_refused(study, capsys):
+    summarize()
+    assert run("aggregate ?.slot --model global.slot") == 0
+    assert run("plan B.csv --plan study.toml --client B -o B.toml") == 0
+    command = "predict B.csv --plan B.toml --model global.slot --statistics A.slot"
+    error = error_of(f"{command} -o B.predictions.csv", capsys)
+    assert "A.slot is from client 'A', not from 'B'" in error
+
+
 def test_later_rows_are_filled_by_the_medians_of_the_site(study, capsys):
     """Not by those of the rows at hand, which may be few."""
     summarize()
