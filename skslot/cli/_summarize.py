@@ -254,6 +254,12 @@ def _follow_with_noise(plan, arguments):
             "so that one row changes others and --epsilon would promise too much: "
             "agree on numbers for fill in the plan."
         )
+    if plan.scaling is not None:
+        raise ValueError(
+            f"{arguments.plan} has means and scales that were computed from rows, so "
+            "that one row changes others and --epsilon would promise too much: agree "
+            "on means and scales without looking at the rows."
+        )
     if plan.classes and arguments.classes is None:
         arguments.classes = np.array(plan.classes)
 
