@@ -320,6 +320,7 @@ class ReceivedMessages:
             raise ValueError("messages is empty: there is no client to learn from.")
         self._conclude(senders, facts)
         self._warn_if_some_are_private()
+        self._warn_of_lost_classes()
 
     def _warn_if_some_are_private(self):
         """Say whose rows have a guarantee of privacy if others' have none."""
@@ -329,6 +330,21 @@ class ReceivedMessages:
                 f"clients {shorten(others)} sent messages without differential "
                 "privacy, the others with: what is learned keeps the guarantee of the "
                 "others, and gives these clients none."
+            )
+
+    def _warn_of_lost_classes(self):
+        """Say which classes of messages with noise have no rows at any client."""
+        counts, agreed = Counter(), {}
+        for sender in self._senders:
+            counts.update(sender.class_counts)
+            if sender.is_private:
+                agreed |= sender.class_counts
+        lost = [label for label in agreed if not counts[label]]
+        if lost:
+            warn_user(
+                f"classes {shorten(lost)} were agreed on, but noise left no rows of "
+                "them at any client, so that they are not learned: raise epsilon or "
+                "collect more rows of them."
             )
 
 

@@ -150,6 +150,38 @@ def test_classes_without_rows_may_get_some_and_classes_with_rows_lose_them(seede
     assert len(message.classes) < 100
 
 
+@pytest.mark.parametrize(
+    "estimator",
+    [CLASSIFIERS[0], CLASSIFIERS[3], CLASSIFIERS[-1], ALIGNERS[-1]],
+    ids=repr,
+)
+def test_classes_that_noise_leaves_no_rows_of_are_named(estimator, seen):
+    rows = Y < 8
+    with seen():  # no noise: as if it had taken the few rows of 8 and 9
+        messages = [
+            estimator.client_update(
+                X[rows & here], Y[rows & here], classes=CLASSES, client=site
+            )
+            for site in ("fax", "flatbed")
+            for here in [site == IDS]
+        ]
+    step = "server_aggregate" if hasattr(estimator, "predict") else "fit_messages"
+    match = r"classes \[8, 9\] were agreed on, but noise left no rows .* raise epsilon"
+    with pytest.warns(UserWarning, match=match):
+        fitted = getattr(clone(estimator), step)(messages)
+    assert fitted.classes_.tolist() == list(range(8))
+
+
+def test_agreed_classes_that_one_client_has_rows_of_are_learned(seen):
+    with seen():
+        messages = [
+            CLASSIFIERS[0].client_update(X[here], Y[here], classes=CLASSES, client=site)
+            for site, here in (("fax", FAX & (Y < 8)), ("flatbed", IDS == "flatbed"))
+        ]
+    fitted = clone(CLASSIFIERS[0]).server_aggregate(messages)
+    assert fitted.classes_.tolist() == CLASSES.tolist()
+
+
 @pytest.mark.parametrize("estimator", [*CLASSIFIERS, *ALIGNERS[1:]], ids=repr)
 def test_classes_must_be_agreed_on(estimator):
     with pytest.raises(ValueError, match="client 'fax': with privacy, pass classes="):
@@ -218,6 +250,8 @@ def test_a_budget_is_a_budget(estimator, privacy):
         clone(estimator).set_params(privacy=privacy).fit(X, Y, client_ids=IDS)
 
 
+# With the smallest of them, noise leaves no rows of some classes.
+@pytest.mark.filterwarnings("ignore:classes .* were agreed on:UserWarning")
 def test_budgets_can_be_searched_over(seeded):
     budgets = [PrivacyBudget(0.01, 1e-5, 40.0), PrivacyBudget(100.0, 1e-5, 40.0), None]
     with seeded():
