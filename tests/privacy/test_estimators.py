@@ -261,6 +261,16 @@ def test_budgets_can_be_searched_over(seeded):
     assert search.best_params_["privacy"] in budgets
 
 
+def test_a_search_releases_each_row_as_often_as_its_page_says(seen):
+    classifier, ridges = FedCGSClassifier(privacy=BUDGET), [0.1, 1.0, 10.0, 100.0]
+    with seen() as vectors:
+        GridSearchCV(classifier, {"ridge": ridges}, cv=5).fit(X, Y)
+    assert len(vectors) == 4 * 5 + 1
+    # counts come first, all times the same number; the last fit has all rows
+    n_rows = [vector[: len(CLASSES)].sum() for vector in vectors]
+    np.testing.assert_allclose(sum(n_rows) / n_rows[-1], 4 * (5 - 1) + 1)
+
+
 EXACT = PrivacyBudget(1e9, 0.5, 50.0)
 REFUSED = dict.fromkeys(
     ["check_fit_score_takes_y", "check_n_features_in_after_fitting"],
