@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._clients import number_unnamed, shorten
+from .._clients import number_unnamed, shorten, warn_of_lost_classes
 from .._warnings import warn_user
 from ..trust import cap_shares, guard_clients
 from ._errors import MessageError, short
@@ -339,13 +339,7 @@ class ReceivedMessages:
             counts.update(sender.class_counts)
             if sender.is_private:
                 agreed |= sender.class_counts
-        lost = [label for label in agreed if not counts[label]]
-        if lost:
-            warn_user(
-                f"classes {shorten(lost)} were agreed on, but noise left no rows of "
-                "them at any client, so that they are not learned: raise epsilon or "
-                "collect more rows of them."
-            )
+        warn_of_lost_classes([label for label in agreed if not counts[label]])
 
 
 def _renamed(facts, name):

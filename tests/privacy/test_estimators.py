@@ -25,6 +25,7 @@ from skslot import (
 from skslot.datasets import load_digit_scanners
 from skslot.exchange import ClassMeans, ClassStatistics, ClientStatistics
 from skslot.privacy import PrivacyBudget
+from skslot.privacy._mechanism import noise_for_tests
 from skslot.statistics import FeatureMoments
 from skslot.utils import parametrize_with_checks
 
@@ -170,6 +171,20 @@ def test_classes_that_noise_leaves_no_rows_of_are_named(estimator, seen):
     with pytest.warns(UserWarning, match=match):
         fitted = getattr(clone(estimator), step)(messages)
     assert fitted.classes_.tolist() == list(range(8))
+
+
+@pytest.mark.parametrize("classifier", [CLASSIFIERS[0], CLASSIFIERS[4]], ids=repr)
+def test_fit_names_the_classes_that_noise_takes(classifier):
+    def take_last_class(numbers, scale):
+        numbers = numbers.copy()
+        numbers[len(CLASSES) - 1] = 0  # counts come first
+        return numbers
+
+    match = r"classes \[9\] were agreed on, but noise left no rows of them"
+    with noise_for_tests(take_last_class), pytest.warns(UserWarning, match=match) as w:
+        fitted = clone(classifier).fit(X, Y, client_ids=IDS)
+    assert len(w) == 1
+    assert fitted.classes_.tolist() == list(range(9))
 
 
 def test_agreed_classes_that_one_client_has_rows_of_are_learned(seen):
