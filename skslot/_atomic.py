@@ -55,6 +55,25 @@ def outputs_together(replace=True):
 
 
 @contextmanager
+def one_at_a_time(path):
+    """The block waits until no other process is in one for this file.
+
+    A file beside it, which stays, carries the lock. Windows has none.
+    """
+    lock_path = path.with_name(f"{path.name}.lock")
+    lock = _for_owner(lock_path, os.O_CREAT | os.O_RDWR)
+    try:
+        if fcntl is not None:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            except OSError as error:
+                raise OSError(f"{lock_path} cannot be locked: {error}") from error
+        yield
+    finally:
+        os.close(lock)
+
+
+@contextmanager
 def naming(path, part=None):
     """Errors about a full disk, or about a ``part`` of the file, name the file."""
     try:

@@ -433,6 +433,16 @@ def plain_name(text):
     return unicodedata.normalize("NFC", text).strip()
 
 
+def warn_of_lost_classes(labels):
+    """Say which classes have no rows at any client once noise was added, if any."""
+    if labels:
+        warn_user(
+            f"classes {shorten(labels)} were agreed on, but noise left no rows of them "
+            "at any client, so that they are not learned: raise epsilon or collect "
+            "more rows of them."
+        )
+
+
 def shorten(values, most=10):
     """List of values for an error message."""
     values = list(values)

@@ -7,6 +7,7 @@ from numbers import Real
 import numpy as np
 from scipy.linalg import cho_solve
 
+from .._clients import warn_of_lost_classes
 from .._sklearn_compat import Interval, StrOptions
 from ..exchange import ClassMeans, ClassStatistics
 from ..statistics import merge_class_means
@@ -165,6 +166,13 @@ class FedCOFClassifier(ClassStatisticsClassifier):
         self._warn_if_wire_is_coarse(X, client)
         held = np.unique(y)
         return ClassMeans(held.tolist(), *counts_and_means(X, y, held), client)
+
+    def _run_clients(self, step, X, y, groups):
+        messages = super()._run_clients(step, X, y, groups)
+        # those of class means do not list what has no rows, so no server can tell
+        sent = {label for message in messages for label in message.classes}
+        warn_of_lost_classes(sorted(set(y.tolist()) - sent))
+        return messages
 
     def _learn(self, messages, seed):
         self._fit_aligner(messages, keep_maps=messages.in_memory)

@@ -161,6 +161,17 @@ def _aggregate(arguments):
             announce(path, "send it to all sites")
     for target, client in for_sites.items():
         announce(target, f"send it to client {printable(client)}")
+    _tell_of_old_models(set(targets.values()) - for_sites.keys())
+
+
+def _tell_of_old_models(not_written):
+    """Models of sites that were refused or left out now may be there from before."""
+    for path in sorted(not_written):
+        if path.exists():
+            print(
+                f"not written: {printable(path)}, which is of an earlier run, as the "
+                "site was left out or its file refused; do not send it"
+            )
 
 
 def _paths(arguments):

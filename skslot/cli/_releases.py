@@ -9,13 +9,14 @@ import hashlib
 import json
 import os
 import secrets
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
 
-from .._atomic import atomic_output, outputs_together
+from .._atomic import atomic_output, one_at_a_time, outputs_together
 
 
 def record_path():
@@ -44,9 +45,17 @@ class ReleaseRecord:
     releases: list = field(default_factory=list)
 
     @classmethod
-    def load(cls):
-        """Read the record, or begin one."""
+    @contextmanager
+    def opened(cls):
+        """The record, which no other process reads or writes before the block ends."""
         path = record_path()
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with one_at_a_time(path):
+            yield cls._load(path)
+
+    @classmethod
+    def _load(cls, path):
+        """Read the record, or begin one."""
         if not path.exists():
             return cls(path)
         try:
@@ -71,7 +80,6 @@ class ReleaseRecord:
         now = datetime.now(UTC).isoformat(timespec="seconds")
         spent = budget.epsilon, budget.delta
         self.releases.append(Release(client, self.fingerprint(X), *spent, now))
-        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         content = {"key": self.key, "releases": [asdict(r) for r in self.releases]}
         # at once, whatever else is being written
         with outputs_together(), atomic_output(self.path, private=True) as file:

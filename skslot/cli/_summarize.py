@@ -106,14 +106,10 @@ def summarize(arguments):
         if table.y is not None:
             labels = np.unique(table.y).tolist()
             warn_of_spellings((label, arguments.client) for label in labels)
-        if budget is not None:
-            _check_release(table, arguments)
-            record = ReleaseRecord.load()
-            refuse_second_release(record, table.X, arguments.client, arguments.again)
-        message = _message(table, arguments, budget).with_encoder(table.encoder)
-        _check_disclosure(message, arguments.min_samples)
-        if budget is not None:  # before the file is there, so that none goes unnoted
-            record.note(table.X, arguments.client, budget)
+        if budget is None:
+            message = _message(table, arguments)
+        else:
+            message = _release(table, arguments, budget)
         # three numbers per feature, to be joined exactly
         dtype = "float64" if arguments.scaling else arguments.dtype
         message.save(arguments.output, dtype, arguments.min_samples)
@@ -168,6 +164,16 @@ def _budget(arguments):
     return PrivacyBudget(*numbers.values())
 
 
+def _release(table, arguments, budget):
+    """Message with noise, and a note of it before the file is there."""
+    _check_release(table, arguments)
+    with ReleaseRecord.opened() as record:
+        refuse_second_release(record, table.X, arguments.client, arguments.again)
+        message = _message(table, arguments, budget)
+        record.note(table.X, arguments.client, budget)
+    return message
+
+
 def _check_release(table, arguments):
     """Refuse what has no guarantee of privacy, and what would give one away."""
     if table.encoder is None:
@@ -195,7 +201,14 @@ def _check_release(table, arguments):
         )
 
 
-def _message(table, arguments, budget):
+def _message(table, arguments, budget=None):
+    """What the site sends, unless it would describe groups that are too small."""
+    message = _update(table, arguments, budget).with_encoder(table.encoder)
+    _check_disclosure(message, arguments.min_samples)
+    return message
+
+
+def _update(table, arguments, budget):
     """The message of the estimators that the server will use."""
     from .. import FederatedOTAligner, FederatedScaler
 
@@ -240,6 +253,12 @@ def _follow_with_noise(plan, arguments):
             f"{arguments.plan} fills {', '.join(medians)} with medians of the site, "
             "so that one row changes others and --epsilon would promise too much: "
             "agree on numbers for fill in the plan."
+        )
+    if plan.scaling is not None:
+        raise ValueError(
+            f"{arguments.plan} has means and scales that were computed from rows, so "
+            "that one row changes others and --epsilon would promise too much: agree "
+            "on means and scales without looking at the rows."
         )
     if plan.classes and arguments.classes is None:
         arguments.classes = np.array(plan.classes)

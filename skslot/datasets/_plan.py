@@ -25,6 +25,8 @@ MISSING = frozenset("? NA N/A NaN nan None null <NA> NaT".split()) | {""}
 # Texts in a column that a plan is drafted from; with more of them it is no category.
 MOST_CATEGORIES = 20
 WIRE_DTYPES = ("float64", "float32", "float16")
+# Says of a plan that its means and scales were computed from rows of the sites.
+FROM_ROWS = "from rows"
 SETTINGS = ("method", "dtype", "min_samples")
 
 TEMPLATE = """\
@@ -37,7 +39,7 @@ client = {client}  # open in the plan for all sites, which give theirs by --clie
 label = {label}  # column with the labels; "" for none
 classes = {classes}
 encoder = {encoder}  # what made the columns, if that can differ: a device, a version
-
+{scaling}
 # The features in their order; columns that are not listed are not used.
 # A number: fill stands for missing values, a constant or "median", which each site has
 # of its own. Without it they are refused. mean and scale make (x - mean) / scale of x.
@@ -205,6 +207,9 @@ class StudyPlan:
         In which precision.
     min_samples : int, default=10
         Fewest rows of a site and of each class.
+    scaling : {"from rows"}, default=None
+        Says that means and scales were computed from rows, by :meth:`with_scaling`.
+        Features that they make have no guarantee of differential privacy.
 
     See Also
     --------
@@ -236,6 +241,7 @@ class StudyPlan:
     method: str = "mixed"
     dtype: str = "float32"
     min_samples: int = 10
+    scaling: str | None = None
 
     def __post_init__(self):
         names = [column.name for column in self.columns]
@@ -257,6 +263,8 @@ class StudyPlan:
             raise ValueError(
                 f"min_samples must be at least 1, got {self.min_samples!r}."
             )
+        if self.scaling not in (None, FROM_ROWS):
+            raise ValueError(f"scaling must be {FROM_ROWS!r}, got {self.scaling!r}.")
 
     # -------------------------------------------------------------------- making
 
@@ -342,7 +350,8 @@ class StudyPlan:
         Returns
         -------
         plan : StudyPlan
-            A plan with means and scales, and therefore with another fingerprint.
+            A plan with means and scales, and therefore with another fingerprint. It
+            says that they were computed from rows.
         """
         from ..preprocessing import FederatedScaler
 
@@ -360,7 +369,7 @@ class StudyPlan:
                 mean, scale = float(scaler.mean_[k]), float(scaler.scale_[k])
                 column = replace(column, mean=mean, scale=scale)
             columns.append(column)
-        return replace(self, columns=tuple(columns))
+        return replace(self, columns=tuple(columns), scaling=FROM_ROWS)
 
     # ---------------------------------------------------------------- what it says
 
@@ -464,18 +473,18 @@ class StudyPlan:
         names = ("label", "encoder", "client")
         facts |= {name: facts[name] or "" for name in names}
         del facts["columns"]
-        return TEMPLATE.format(
-            file=file,
-            features=features,
-            **{name: _value(value) for name, value in facts.items()},
-        )
+        values = {name: _value(value) for name, value in facts.items()}
+        line = f"scaling = {values['scaling']}  # of means and scales: no --epsilon\n"
+        values["scaling"] = "" if self.scaling is None else line
+        return TEMPLATE.format(file=file, features=features, **values)
 
     @classmethod
     def _parse(cls, text):
         facts = tomllib.loads(text)
         if facts.pop("format", None) != FORMAT:
             raise ValueError(f"format = {FORMAT} is missing.")
-        known = {"client", "label", "classes", "encoder", "features", "message"}
+        known = {"client", "label", "classes", "encoder", "scaling"}
+        known |= {"features", "message"}
         message = facts.pop("message", {})
         _refuse_unknown(facts, known)
         _refuse_unknown(message, SETTINGS)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._clients import number_unnamed, shorten
+from .._clients import number_unnamed, shorten, warn_of_lost_classes
 from .._warnings import warn_user
 from ..trust import cap_shares, guard_clients
 from ._errors import MessageError, short
@@ -320,6 +320,7 @@ class ReceivedMessages:
             raise ValueError("messages is empty: there is no client to learn from.")
         self._conclude(senders, facts)
         self._warn_if_some_are_private()
+        self._warn_of_lost_classes()
 
     def _warn_if_some_are_private(self):
         """Say whose rows have a guarantee of privacy if others' have none."""
@@ -330,6 +331,15 @@ class ReceivedMessages:
                 "privacy, the others with: what is learned keeps the guarantee of the "
                 "others, and gives these clients none."
             )
+
+    def _warn_of_lost_classes(self):
+        """Say which classes of messages with noise have no rows at any client."""
+        counts, agreed = Counter(), {}
+        for sender in self._senders:
+            counts.update(sender.class_counts)
+            if sender.is_private:
+                agreed |= sender.class_counts
+        warn_of_lost_classes([label for label in agreed if not counts[label]])
 
 
 def _renamed(facts, name):

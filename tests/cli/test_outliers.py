@@ -1,5 +1,7 @@
 """Sites that stand out, at the command line."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from four_sites import CLIENTS, SITES, X, Y, error_of, run
@@ -50,6 +52,21 @@ def test_aggregate_goes_on_without_a_site(poisoned, method, capsys):
             for folder in ("models", "others")
         )
         assert one == other
+
+
+def test_aggregate_tells_of_a_model_that_an_earlier_run_left(poisoned, capsys):
+    command = "aggregate A.slot B.slot C.slot D.slot --site-models models"
+    assert run(f"{command} --outliers leave_out") == 0
+    assert "not written" not in capsys.readouterr().out
+    assert run(f"{command} --outliers ignore --force") == 0
+    before = Path("models/D.model.slot").read_bytes()
+    assert "not written" not in capsys.readouterr().out
+    assert run(f"{command} --outliers leave_out --force") == 0
+    expected = f"not written: {Path('models/D.model.slot')}, which is of an earlier run"
+    printed = capsys.readouterr().out
+    assert expected in printed
+    assert printed.count("not written") == 1
+    assert Path("models/D.model.slot").read_bytes() == before
 
 
 def test_aggregate_refuses_to_leave_out_one_of_two(poisoned, capsys):

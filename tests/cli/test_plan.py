@@ -246,6 +246,24 @@ def test_what_depends_on_other_rows_is_refused_with_noise(
     assert words in error_of(f"{command} -o A.slot", capsys)
 
 
+def test_means_and_scales_of_rows_are_refused_with_noise(study, monkeypatch, capsys):
+    monkeypatch.setenv("XDG_STATE_HOME", str(study))
+    text = Path("study.toml").read_text().replace('fill = "median"', "fill = 220.0")
+    Path("study.toml").write_text(text)
+    summarize(options="--scaling", end=".scaling")
+    assert run("plan --plan study.toml --scaling *.scaling.slot -o scaled.toml") == 0
+    command = f"summarize A.csv --plan scaled.toml --client A {PRIVACY} -o A.slot"
+    error = error_of(command, capsys)
+    assert "scaled.toml has means and scales that were computed from rows" in error
+    # the same numbers, if everybody knew them before
+    marked = Path("scaled.toml").read_text().splitlines()
+    agreed = [line for line in marked if not line.startswith("scaling = ")]
+    assert len(agreed) == len(marked) - 1
+    Path("scaled.toml").write_text("\n".join(agreed))
+    with noise_for_tests(lambda numbers, scale: numbers):
+        assert run(command) == 0
+
+
 def test_classes_of_the_plan_are_those_of_a_release(study, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(study))
     text = Path("study.toml").read_text().replace('fill = "median"', "fill = 220.0")

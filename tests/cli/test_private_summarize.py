@@ -2,13 +2,17 @@
 
 import json
 import stat
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 from four_sites import CLIENTS, X, Y, error_of, run
 
+from skslot.cli import _summarize
+from skslot.cli._releases import ReleaseRecord
 from skslot.exchange import ClassStatistics, ClientStatistics, load_message
+from skslot.privacy import PrivacyBudget
 from skslot.privacy._mechanism import noise_for_tests
 
 PRIVACY = "--epsilon 3 --delta 1e-5 --clip 5"
@@ -126,6 +130,37 @@ def test_the_record_tells_nothing_about_rows(record):
     record.unlink()  # another key, another fingerprint
     assert run(f"{COMMAND} -o B.slot") == 0
     assert json.loads(record.read_text())["releases"][0]["rows"] != first
+
+
+def test_releases_at_the_same_time_are_all_noted(record):
+    def release(k):
+        with ReleaseRecord.opened() as opened:
+            opened.note(X[k : k + 9], f"site {k}", PrivacyBudget(3.0, 1e-5, 5.0))
+            return opened.key
+
+    with ThreadPoolExecutor(8) as pool:
+        keys = list(pool.map(release, range(8)))
+    content = json.loads(record.read_text())
+    assert set(keys) == {content["key"]}
+    assert {each["client"] for each in content["releases"]} == {
+        f"site {k}" for k in range(8)
+    }
+
+
+def test_nobody_else_releases_between_the_check_and_the_note(record, monkeypatch):
+    fcntl = pytest.importorskip("fcntl")
+    update, lock = _summarize._update, record.with_name("releases.json.lock")
+
+    def update_while_locked(*arguments):
+        with open(lock) as file, pytest.raises(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return update(*arguments)
+
+    monkeypatch.setattr(_summarize, "_update", update_while_locked)
+    assert run(f"{COMMAND} -o A.slot") == 0
+    assert stat.S_IMODE(lock.stat().st_mode) == 0o600
+    with open(lock) as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def test_without_a_record_nothing_is_released(record, capsys):

@@ -189,6 +189,7 @@ def test_text_that_is_no_category_is_refused(folder):
         {"client": "A", "encoder": 'a "device"', "dtype": "float64", "min_samples": 3},
         {"label": None, "classes": ()},
         {"classes": (0, 1, 2)},
+        {"scaling": "from rows"},
         {"classes": ("\x7f\n\t\\", "ü 😀")},
     ],
 )
@@ -234,6 +235,7 @@ def test_other_rule_gives_another_fingerprint(plan):
         ('"refuse"', '"ignore"', "unknown must be 'refuse' or 'column'"),
         ('"float32"', '"float8"', "dtype must be one of"),
         ("min_samples = 10", "min_samples = 0", "min_samples must be at least 1"),
+        ("format = 1", 'format = 1\nscaling = "mine"', "scaling must be 'from rows'"),
         ("features = [", "features = ", "line "),
     ],
 )
@@ -267,5 +269,6 @@ def test_scaling_is_that_of_the_rows_of_all_sites(plan):
     np.testing.assert_allclose(found[:, :2], expected[:, :2], rtol=0, atol=1e-12)
     np.testing.assert_array_equal(found[:, 2:], rows[1][:, 2:])
     assert scaled.fingerprint != plan.fingerprint
+    assert (plan.scaling, scaled.scaling) == (None, "from rows")
     with pytest.raises(ValueError, match="the statistics are on features of 'plan:"):
         scaled.with_scaling(answer)

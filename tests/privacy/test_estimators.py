@@ -25,6 +25,7 @@ from skslot import (
 from skslot.datasets import load_digit_scanners
 from skslot.exchange import ClassMeans, ClassStatistics, ClientStatistics
 from skslot.privacy import PrivacyBudget
+from skslot.privacy._mechanism import noise_for_tests
 from skslot.statistics import FeatureMoments
 from skslot.utils import parametrize_with_checks
 
@@ -150,6 +151,52 @@ def test_classes_without_rows_may_get_some_and_classes_with_rows_lose_them(seede
     assert len(message.classes) < 100
 
 
+@pytest.mark.parametrize(
+    "estimator",
+    [CLASSIFIERS[0], CLASSIFIERS[3], CLASSIFIERS[-1], ALIGNERS[-1]],
+    ids=repr,
+)
+def test_classes_that_noise_leaves_no_rows_of_are_named(estimator, seen):
+    rows = Y < 8
+    with seen():  # no noise: as if it had taken the few rows of 8 and 9
+        messages = [
+            estimator.client_update(
+                X[rows & here], Y[rows & here], classes=CLASSES, client=site
+            )
+            for site in ("fax", "flatbed")
+            for here in [site == IDS]
+        ]
+    step = "server_aggregate" if hasattr(estimator, "predict") else "fit_messages"
+    match = r"classes \[8, 9\] were agreed on, but noise left no rows .* raise epsilon"
+    with pytest.warns(UserWarning, match=match):
+        fitted = getattr(clone(estimator), step)(messages)
+    assert fitted.classes_.tolist() == list(range(8))
+
+
+@pytest.mark.parametrize("classifier", [CLASSIFIERS[0], CLASSIFIERS[4]], ids=repr)
+def test_fit_names_the_classes_that_noise_takes(classifier):
+    def take_last_class(numbers, scale):
+        numbers = numbers.copy()
+        numbers[len(CLASSES) - 1] = 0  # counts come first
+        return numbers
+
+    match = r"classes \[9\] were agreed on, but noise left no rows of them"
+    with noise_for_tests(take_last_class), pytest.warns(UserWarning, match=match) as w:
+        fitted = clone(classifier).fit(X, Y, client_ids=IDS)
+    assert len(w) == 1
+    assert fitted.classes_.tolist() == list(range(9))
+
+
+def test_agreed_classes_that_one_client_has_rows_of_are_learned(seen):
+    with seen():
+        messages = [
+            CLASSIFIERS[0].client_update(X[here], Y[here], classes=CLASSES, client=site)
+            for site, here in (("fax", FAX & (Y < 8)), ("flatbed", IDS == "flatbed"))
+        ]
+    fitted = clone(CLASSIFIERS[0]).server_aggregate(messages)
+    assert fitted.classes_.tolist() == CLASSES.tolist()
+
+
 @pytest.mark.parametrize("estimator", [*CLASSIFIERS, *ALIGNERS[1:]], ids=repr)
 def test_classes_must_be_agreed_on(estimator):
     with pytest.raises(ValueError, match="client 'fax': with privacy, pass classes="):
@@ -218,6 +265,8 @@ def test_a_budget_is_a_budget(estimator, privacy):
         clone(estimator).set_params(privacy=privacy).fit(X, Y, client_ids=IDS)
 
 
+# With the smallest of them, noise leaves no rows of some classes.
+@pytest.mark.filterwarnings("ignore:classes .* were agreed on:UserWarning")
 def test_budgets_can_be_searched_over(seeded):
     budgets = [PrivacyBudget(0.01, 1e-5, 40.0), PrivacyBudget(100.0, 1e-5, 40.0), None]
     with seeded():
@@ -225,6 +274,16 @@ def test_budgets_can_be_searched_over(seeded):
     scores = search.cv_results_["mean_test_score"]
     assert scores[0] < scores[1] <= scores[2] + 0.01
     assert search.best_params_["privacy"] in budgets
+
+
+def test_a_search_releases_each_row_as_often_as_its_page_says(seen):
+    classifier, ridges = FedCGSClassifier(privacy=BUDGET), [0.1, 1.0, 10.0, 100.0]
+    with seen() as vectors:
+        GridSearchCV(classifier, {"ridge": ridges}, cv=5).fit(X, Y)
+    assert len(vectors) == 4 * 5 + 1
+    # counts come first, all times the same number; the last fit has all rows
+    n_rows = [vector[: len(CLASSES)].sum() for vector in vectors]
+    np.testing.assert_allclose(sum(n_rows) / n_rows[-1], 4 * (5 - 1) + 1)
 
 
 EXACT = PrivacyBudget(1e9, 0.5, 50.0)
