@@ -205,6 +205,11 @@ class ReceivedMessages:
         self._senders = self._factors = self._report = None
 
     @property
+    def is_read(self):
+        """Whether it is settled already what each message counts."""
+        return self._senders is not None
+
+    @property
     def in_memory(self):
         """Whether all messages are held in memory anyway."""
         return isinstance(self.messages, list)
@@ -347,7 +352,8 @@ def receive(messages, *kinds, wire_dtype=None, outliers=None, max_client_share=N
     messages : iterable of Message
         One message per client. A generator is collected into a list; an iterable that
         can be restarted, such as one that reads files, is read again on each loop.
-        What was received before, but not read yet, gets these kinds.
+        What was received before, but not read yet, gets these settings; what was read
+        already is looked at anew.
     *kinds : type
         Message classes that are allowed.
     wire_dtype : {"float64", "float32", "float16"}, default=None
@@ -386,9 +392,11 @@ def receive(messages, *kinds, wire_dtype=None, outliers=None, max_client_share=N
     [('A', 50), ('B', 30)]
     """
     if isinstance(messages, ReceivedMessages):
-        messages.kinds, messages.wire_dtype = kinds, wire_dtype
-        messages.outliers, messages.max_client_share = outliers, max_client_share
-        return messages
+        if not messages.is_read:
+            messages.kinds, messages.wire_dtype = kinds, wire_dtype
+            messages.outliers, messages.max_client_share = outliers, max_client_share
+            return messages
+        messages = messages.messages
     if iter(messages) is messages or isinstance(messages, tuple):
         messages = list(messages)
     return ReceivedMessages(messages, kinds, wire_dtype, outliers, max_client_share)
