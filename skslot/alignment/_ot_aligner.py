@@ -503,7 +503,7 @@ class FederatedOTAligner(ClientAligner):
         """Gaussian of a client that was fitted; its message is read if not given."""
         if client in self._moments:
             return describe_rows(self._moments[client], self._fitted.shrinkage, client)
-        message = message or self._received.of_client(client)
+        message = message or self._received.sent_by(client)
         return describe_message(message, self._alignment.facts[client].shrinkage)
 
     def _reference_to_send(self, alignment):

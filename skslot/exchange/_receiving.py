@@ -247,14 +247,18 @@ class ReceivedMessages:
         return self._weighted_loop()
 
     def of_client(self, client):
-        """The message of one client, read again."""
-        clients = [sender.client for sender in self.all_senders]
-        position = clients.index(client)
+        """The message of one client, read again, with the counts that it is given."""
+        return weigh(self.sent_by(client), self._factors[self._position(client)])
+
+    def sent_by(self, client):
+        """The same as it was sent."""
+        position = self._position(client)
         if hasattr(self.messages, "read"):
-            message = self.messages.read(self._senders[position].path)
-        else:
-            message = next(m for i, m in enumerate(self.messages) if i == position)
-        return weigh(message, self._factors[position])
+            return self.messages.read(self._senders[position].path)
+        return next(m for i, m in enumerate(self.messages) if i == position)
+
+    def _position(self, client):
+        return [sender.client for sender in self.all_senders].index(client)
 
     def _read_all(self):
         if self._senders is None:
@@ -372,7 +376,8 @@ def receive(messages, *kinds, wire_dtype=None, outliers=None, max_client_share=N
     received : iterable of Message
         The messages, read anew on each loop. ``received.senders`` has, for each of
         them, its ``client``, ``n_samples``, ``class_counts``, ``n_bytes`` and so on;
-        ``received.of_client(client)`` reads a single one again, and
+        ``received.of_client(client)`` reads a single one again,
+        ``received.sent_by(client)`` does so whatever it counts for, and
         ``received.clients_report`` is what stands out.
 
     See Also

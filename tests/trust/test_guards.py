@@ -300,6 +300,15 @@ def test_capped_aligner_is_the_same_by_rows_and_by_messages(aligner):
         assert fitted.weights_.max() == pytest.approx(0.3)
 
 
+@each_aligner
+def test_capped_aligner_has_messages_as_they_were_sent(aligner):
+    messages = messages_of(aligner)
+    capped = clone(aligner).set_params(max_client_share=0.26).fit_messages(messages)
+    plain = clone(aligner).fit_messages(messages)
+    assert capped.statistics_ == plain.statistics_
+    assert all(each.to_bytes() for each in capped.statistics_)
+
+
 def test_one_left_out_of_mixed_effects_can_join_but_not_adapt():
     fitted = fit_leaving_out(MixedEffectsClassifier())
     with pytest.raises(ValueError, match="was left out .* add_client lets it join"):
