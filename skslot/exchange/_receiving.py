@@ -291,7 +291,8 @@ class ReceivedMessages:
             factors[[each.left_out for each in self._report]] = 0.0
             if self.max_client_share is not None:
                 kept, rows = factors > 0, np.array([each.n_samples for each in facts])
-                weights = cap_shares(rows[kept], self.max_client_share)
+                learned = np.array([issubclass(s.kind, self.kinds[0]) for s in senders])
+                weights = _capped(rows[kept], learned[kept], self.max_client_share)
                 factors[kept] = weights / rows[kept]
         self._senders, self._factors = senders, factors.tolist()
 
@@ -341,6 +342,20 @@ class ReceivedMessages:
             )
 
 
+def _capped(rows, is_learned, max_share):
+    """Weights of clients, none too large among all or among those learned from.
+
+    Once the latter are capped among themselves, only others can be too large among all.
+    """
+    if is_learned.any() and not is_learned.all():
+        rows = rows.astype(np.float64)
+        try:
+            rows[is_learned] = cap_shares(rows[is_learned], max_share)
+        except ValueError as error:
+            raise ValueError(f"of the clients with labels: {error}") from None
+    return cap_shares(rows, max_share)
+
+
 def _renamed(facts, name):
     return replace(facts, client=name)
 
@@ -359,7 +374,7 @@ def receive(messages, *kinds, wire_dtype=None, outliers=None, max_client_share=N
         What was received before, but not read yet, gets these settings; what was read
         already is looked at anew.
     *kinds : type
-        Message classes that are allowed.
+        Message classes that are allowed; what is learned from is of the first.
     wire_dtype : {"float64", "float32", "float16"}, default=None
         Precision that the bytes of each message are counted for.
     outliers : {"warn", "leave_out", "ignore"}, default=None
@@ -367,9 +382,9 @@ def receive(messages, *kinds, wire_dtype=None, outliers=None, max_client_share=N
         :func:`skslot.trust.guard_clients`; None does not look. To leave some out, all
         messages are read once before the first is handed out.
     max_client_share : float in (0, 1], default=None
-        Most that one client may have of all rows, see
-        :func:`skslot.trust.cap_shares`; messages of larger clients are handed out
-        with smaller counts. Only with ``outliers``.
+        Most that one client may have of all rows, and of those in messages of the
+        first kind, see :func:`skslot.trust.cap_shares`; messages of larger clients are
+        handed out with smaller counts. Only with ``outliers``.
 
     Returns
     -------

@@ -22,7 +22,13 @@ from skslot import (
     MixedEffectsClassifier,
 )
 from skslot.datasets import load_digit_scanners
-from skslot.exchange import load_messages
+from skslot.exchange import (
+    ClassStatistics,
+    ClientStatistics,
+    Message,
+    load_messages,
+    receive,
+)
 from skslot.trust import ClientFacts
 
 data = load_digit_scanners()
@@ -298,6 +304,38 @@ def test_capped_aligner_is_the_same_by_rows_and_by_messages(aligner):
     )
     if isinstance(aligner, FederatedOTAligner):
         assert fitted.weights_.max() == pytest.approx(0.3)
+
+
+def partly_labelled(n_labelled):
+    """Messages of five clients; only the first ones have labels."""
+    classifier = FedCGSClassifier(aligner=FederatedOTAligner())
+    rows = {"A": 100, "B": 500, "C": 100, "U": 900, "V": 500}
+    messages = []
+    for position, (client, n) in enumerate(rows.items()):
+        some = np.random.default_rng(position).choice(len(X), n)
+        y = Y[some] if position < n_labelled else None
+        step = classifier if position < n_labelled else classifier.aligner
+        messages.append(step.client_update(X[some], y, client=client))
+    return messages
+
+
+def test_a_cap_holds_among_all_and_among_those_with_labels():
+    messages = partly_labelled(3)
+    kinds = ClassStatistics, ClientStatistics
+    received = receive(messages, *kinds, outliers="ignore", max_client_share=0.4)
+    weights = [message.n_samples for message in received]
+    # two fifths of those with labels, then of all
+    np.testing.assert_allclose(weights, [100, 400 / 3, 100, 5000 / 9, 500])
+    received = receive(messages, Message, outliers="ignore", max_client_share=0.26)
+    shares = np.array([message.n_samples for message in received])
+    assert (shares / shares.sum()).max() == pytest.approx(0.26)
+    assert shares[1] == pytest.approx(shares[3])  # no labels are asked for
+
+
+def test_a_cap_that_clients_with_labels_cannot_keep_says_so():
+    classifier = FedCGSClassifier(aligner=FederatedOTAligner(), max_client_share=0.4)
+    with pytest.raises(ValueError, match="with labels: .*0.4 .* for 2 clients"):
+        classifier.server_aggregate(partly_labelled(2))
 
 
 @each_aligner
