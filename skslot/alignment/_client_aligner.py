@@ -345,7 +345,8 @@ class ClientAligner(ClientTransformerMixin, BaseEstimator):
     def _fit_received(self, received, keep_maps):
         """Fit to messages; if there are too many to keep maps, these are made anew."""
         fitted, alignment = clone(self), None
-        if not fitted._moves_nothing:
+        # files need not be there later
+        if not (fitted._moves_nothing and received.in_memory):
             alignment = fitted._align_messages(received, keep_maps)
         senders = received.senders
         check_named(senders)

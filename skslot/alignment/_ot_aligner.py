@@ -407,10 +407,10 @@ class FederatedOTAligner(ClientAligner):
         return self.tau == 0
 
     def _align_rows(self, X, groups, class_means):
-        if self._moves_nothing:
-            return moments_by_client(X, groups, self.n_jobs), None
         rows = {client: len(positions) for client, positions in groups.items()}
         factors = self._factors(rows)
+        if self._moves_nothing:
+            return moments_by_client(X, groups, self.n_jobs), None
         settings = groups, factors, self.shrinkage, *self._solver()
         options = {"n_jobs": self.n_jobs, "say": self._say}
         if self.memory is None:
