@@ -7,6 +7,7 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, check_memory
 
+from .. import __version__
 from .._clients import (
     GUARD_CONSTRAINTS,
     REMEDY,
@@ -500,7 +501,7 @@ class ClientAligner(ClientTransformerMixin, BaseEstimator):
         memory = check_memory(self.memory)
         run = memory.cache(run_unwritten, ignore=["options"])
         return lambda *arguments, **options: run(
-            function, Unwritten(arguments), Unwritten(options)
+            function, Unwritten(arguments), Unwritten(options), __version__
         )
 
     def __sklearn_is_fitted__(self):
@@ -521,8 +522,8 @@ class Unwritten:
         return "not written"
 
 
-def run_unwritten(function, unwritten, options):
-    """What is cached in place of the function."""
+def run_unwritten(function, unwritten, options, version):
+    """What is cached in place of the function, for each version of it."""
     return function(*unwritten.arguments, **options.arguments)
 
 
