@@ -166,7 +166,9 @@ class ClientAligner(ClientTransformerMixin, BaseEstimator):
             The fitted aligner.
         """
         self._validate_params()
-        return self._fit_received(self._receive(messages), keep_maps=True)
+        self._fit_received(self._receive(messages), keep_maps=True)
+        self._forget_names()
+        return self
 
     def add_client(self, X, client, y=None):
         """Give a client that joins later a map of its own.
@@ -275,7 +277,7 @@ class ClientAligner(ClientTransformerMixin, BaseEstimator):
         """
         check_is_fitted(self)
         if self.client_column is not None and self.keep_client_column:
-            X, client_ids, _ = self._read_client_column(X, client_ids)
+            X, client_ids = self._read_client_column(X, client_ids)
         else:
             X = self._check_features(X)
         self._check_width(X)
