@@ -93,13 +93,15 @@ class ClientAligner(ClientTransformerMixin, BaseEstimator):
             return self._fit_received(self._receive(messages), keep_maps=True)
         fitted = clone(self)
         means = fitted._means_by_class(X, y, groups)
-        report = None
+        described, report = {}, None
         if self.outliers == "leave_out":
             pairs = zip(groups.clients, groups.rows, strict=True)
             described = {c: FeatureMoments.from_rows(X[rows]) for c, rows in pairs}
             report = fitted._look_at(described, means)
             groups = groups.without(report.left_out)
         moments, alignment = fitted._align_rows(X, groups, means)
+        # those left out may get more rows, and be judged by all of them
+        moments = {**described, **moments}
         self._keep(fitted, alignment, moments, means)
         self._report = report or fitted._look_at(moments, means)
         return self

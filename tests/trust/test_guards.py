@@ -140,6 +140,24 @@ def test_aligner_leaves_out_the_same_in_all_ways_to_fit_it(aligner):
 
 
 @each_aligner
+@pytest.mark.filterwarnings(f"ignore:client '{LIAR}' was left out")
+def test_rows_added_after_fit_are_judged_with_those_of_fit(aligner):
+    guarded = clone(aligner).set_params(outliers="leave_out")
+    first = np.arange(len(X)) % 3 > 0  # then the liar has become honest
+    rows = np.where(first[:, None], POISONED, X)
+    guarded.fit(rows[first], Y[first], client_ids=IDS[first])
+    guarded.partial_fit(rows[~first], Y[~first], client_ids=IDS[~first])
+    expected = clone(guarded).fit(rows, Y, client_ids=IDS)
+    assert str(guarded.clients_report_) == str(expected.clients_report_)
+    assert list(guarded.clients_report_.left_out) == [LIAR]
+    np.testing.assert_allclose(
+        guarded.transform(X[HONEST], client_ids=IDS[HONEST]),
+        expected.transform(X[HONEST], client_ids=IDS[HONEST]),
+        atol=1e-8,
+    )
+
+
+@each_aligner
 def test_rows_of_one_left_out_are_refused_with_the_reason(aligner):
     fitted = fit_leaving_out(aligner)
     with pytest.raises(ValueError, match=f"'{LIAR}' was left out .* times larger"):
