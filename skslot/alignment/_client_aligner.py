@@ -148,8 +148,8 @@ class ClientAligner(ClientTransformerMixin, BaseEstimator):
         for client, added in self._means_by_class(X, y, groups).items():
             means[client] = merge_class_means(means.get(client, {}), added)
         moments = {client: moments[client] for client in order_clients(moments)}
-        joined = {} if first else self._joined
-        self._keep(clone(self), None, moments, means, joined)
+        later = () if first else (self._joined, self._aside)
+        self._keep(clone(self), None, moments, means, *later)
         return self
 
     def fit_messages(self, messages):
@@ -210,6 +210,9 @@ class ClientAligner(ClientTransformerMixin, BaseEstimator):
         moments = FeatureMoments.from_rows(X)
         means, found = self._describe_newcomer(X, y, client)
         self._alignment = self._fitted._with_client(alignment, client, moments, means)
+        if client in self._moments:
+            before = self._moments[client], self._class_means.get(client, {})
+            self._aside = {**self._aside, client: before}
         self._moments = {**self._moments, client: moments}
         self._class_means = {**self._class_means, client: means}
         self._joined = {**self._joined, client: found}
@@ -237,6 +240,11 @@ class ClientAligner(ClientTransformerMixin, BaseEstimator):
         self._alignment = self._fitted._without_client(self._aligned(), client)
         for name in ("_moments", "_class_means", "_joined"):
             setattr(self, name, without(getattr(self, name), client))
+        if client in self._aside:
+            moments, means = self._aside[client]
+            self._moments = {**self._moments, client: moments}
+            self._class_means = {**self._class_means, client: means}
+            self._aside = without(self._aside, client)
         return self
 
     # ------------------------------------------------------------- transforming
@@ -337,14 +345,15 @@ class ClientAligner(ClientTransformerMixin, BaseEstimator):
         factors = cap_shares(rows, self.max_client_share) / rows
         return dict(zip(n_samples, factors.tolist(), strict=True))
 
-    def _keep(self, fitted, alignment, moments, means, joined=None):
+    def _keep(self, fitted, alignment, moments, means, joined=None, aside=None):
         """Keep what was fitted; without an alignment, it is computed when needed.
 
-        ``joined`` has what was found out about each client that joined later.
+        ``joined`` has what was found out about each client that joined later, and
+        ``aside`` moments and class means of fit of those who had been left out of it.
         """
         self._fitted, self._alignment = fitted, alignment
         self._moments, self._class_means = moments, means
-        self._joined, self._received = joined or {}, None
+        self._joined, self._aside, self._received = joined or {}, aside or {}, None
         self._report = None
 
     def _fit_received(self, received, keep_maps):

@@ -158,6 +158,25 @@ def test_rows_added_after_fit_are_judged_with_those_of_fit(aligner):
 
 
 @each_aligner
+@pytest.mark.parametrize("more", [False, True])
+@pytest.mark.filterwarnings(f"ignore:client '{LIAR}' was left out")
+def test_one_left_out_that_joins_and_goes_is_as_it_was(aligner, more):
+    fitted = fit_leaving_out(aligner)
+    expected = clone(fitted).fit(POISONED, Y, client_ids=IDS)
+    fitted.add_client(X[~HONEST], LIAR, Y[~HONEST])
+    if more:
+        fitted.partial_fit(X[HONEST], Y[HONEST], client_ids=IDS[HONEST])
+        expected.partial_fit(X[HONEST], Y[HONEST], client_ids=IDS[HONEST])
+    assert LIAR in fitted.clients_
+    fitted.remove_client(LIAR)
+    for each in (fitted, expected):
+        each.partial_fit(X[~HONEST], Y[~HONEST], client_ids=IDS[~HONEST])
+    assert list(fitted.clients_report_.left_out) == [LIAR]
+    assert str(fitted.clients_report_) == str(expected.clients_report_)
+    assert fitted.clients_.tolist() == expected.clients_.tolist()
+
+
+@each_aligner
 def test_rows_of_one_left_out_are_refused_with_the_reason(aligner):
     fitted = fit_leaving_out(aligner)
     with pytest.raises(ValueError, match=f"'{LIAR}' was left out .* times larger"):
