@@ -64,9 +64,7 @@ class ClientAwareMixin:
             X = validate_data(self, X, reset=reset, **FEATURES)
         else:
             validate_data(self, X, reset=reset, skip_check_array=True)
-            X, client_ids, position = self._read_client_column(X, client_ids)
-            if reset:
-                self._client_position = position
+            X, client_ids = self._read_client_column(X, client_ids)
         if client_ids is not None:
             groups = ClientGroups.from_ids(client_ids, len(X))
         elif reset or adding:
@@ -90,10 +88,14 @@ class ClientAwareMixin:
                 "client_column instead."
             )
 
+    def _forget_names(self):
+        """Forget names of columns of an earlier fit: messages have none."""
+        vars(self).pop("feature_names_in_", None)
+
     def _read_client_column(self, X, client_ids):
-        """Features without ids, the ids that were among them, and their position."""
-        X, ids, position = split_client_column(X, self.client_column, client_ids)
-        return self._check_features(X), ids, position
+        """Features without ids, and the ids that were among them."""
+        X, ids, _ = split_client_column(X, self.client_column, client_ids)
+        return self._check_features(X), ids
 
     def _read_client(self, X, client):
         """Features of one client, checked; a column of ids may be among them."""
@@ -118,10 +120,16 @@ class ClientAwareMixin:
             fitted = copy(self)
             fitted.n_features_in_ = self.n_features_in_ - 1
             if hasattr(self, "feature_names_in_"):
-                names = np.delete(self.feature_names_in_, self._client_position)
-                fitted.feature_names_in_ = names
+                fitted.feature_names_in_ = self._without_client_column(
+                    self.feature_names_in_
+                )
         validate_data(fitted, X, reset=False, skip_check_array=True)
         return self._read_client(X, client)
+
+    def _without_client_column(self, names):
+        """Names of columns but for that of ids."""
+        column, names = self.client_column, np.asarray(names, dtype=object)
+        return np.delete(names, _column_position(column, names.tolist(), len(names)))
 
     def _has_client_column(self, X):
         """Whether rows of one client come with the column of ids, which they need not.
@@ -237,7 +245,13 @@ class ClientTransformerMixin(ClientAwareMixin, OneToOneFeatureMixin, Transformer
         names = super().get_feature_names_out(input_features)
         if self.client_column is None or self.keep_client_column:
             return names
-        return np.delete(names, self._client_position)
+        has_names = input_features is not None or hasattr(self, "feature_names_in_")
+        if isinstance(self.client_column, str) and not has_names:
+            raise ValueError(
+                "fitted from messages, which have no names of columns; pass "
+                f"input_features, with {self.client_column!r} among them."
+            )
+        return self._without_client_column(names)
 
     def _with_client_column(self, features, X):
         """Transformed features, with the column of ids of X if it is to be kept."""

@@ -5,11 +5,14 @@ import datetime
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.base import clone
 
 from skslot import (
+    FedAvgClassifier,
     FedCGSClassifier,
     FedEnsembleClassifier,
     FederatedOTAligner,
+    FederatedScaler,
     MixedEffectsAligner,
     MixedEffectsClassifier,
 )
@@ -163,3 +166,48 @@ def test_folds_are_never_empty(splitter):
         list(splitter(5).split(ids, Y[:12], client_ids=ids))
     folds = list(StratifiedClientKFold(3).split(ids, Y[:12], client_ids=ids))
     assert all(len(test) for _, test in folds)
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        FederatedOTAligner(),
+        MixedEffectsAligner(),
+        FederatedScaler(),
+        FedCGSClassifier(),
+        FedAvgClassifier(standardize=False, random_state=0),
+    ],
+    ids=str,
+)
+def test_messages_have_no_names_of_columns(estimator):
+    if isinstance(estimator, FedAvgClassifier):
+        pytest.importorskip("skorch")
+    estimator.fit(X, Y, client_ids=IDS)
+    assert estimator.feature_names_in_.tolist() == ["a", "b", "c"]
+    rows = X.to_numpy()[:, :2]
+    messages = [
+        clone(estimator).client_update(
+            rows[IDS == c], Y[IDS == c], classes=[0, 1], client=c
+        )
+        for c in "ABC"
+    ]
+    is_classifier = hasattr(estimator, "predict")
+    step = estimator.server_aggregate if is_classifier else estimator.fit_messages
+    step(messages)
+    assert not hasattr(estimator, "feature_names_in_")
+    use = estimator.predict if is_classifier else estimator.transform
+    assert len(use(rows, client_ids=IDS)) == len(rows)
+
+
+@pytest.mark.parametrize("column", [1, -3, "site"])
+def test_names_out_after_messages_lack_the_column_of_ids(column):
+    rows, names = X.to_numpy(), ["a", "site", "b", "c"]
+    aligner = FederatedOTAligner(client_column=column)
+    messages = [FederatedOTAligner().client_update(rows[:30], client="A")]
+    aligner.fit_messages(messages)
+    assert aligner.get_feature_names_out(names).tolist() == ["a", "b", "c"]
+    if column == "site":
+        with pytest.raises(ValueError, match="pass input_features, with 'site'"):
+            aligner.get_feature_names_out()
+    else:
+        assert aligner.get_feature_names_out().tolist() == ["x0", "x2", "x3"]

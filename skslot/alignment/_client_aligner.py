@@ -7,6 +7,7 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, check_memory
 
+from .. import __version__
 from .._clients import (
     GUARD_CONSTRAINTS,
     REMEDY,
@@ -92,13 +93,15 @@ class ClientAligner(ClientTransformerMixin, BaseEstimator):
             return self._fit_received(self._receive(messages), keep_maps=True)
         fitted = clone(self)
         means = fitted._means_by_class(X, y, groups)
-        report = None
+        described, report = {}, None
         if self.outliers == "leave_out":
             pairs = zip(groups.clients, groups.rows, strict=True)
             described = {c: FeatureMoments.from_rows(X[rows]) for c, rows in pairs}
             report = fitted._look_at(described, means)
             groups = groups.without(report.left_out)
         moments, alignment = fitted._align_rows(X, groups, means)
+        # those left out may get more rows, and be judged by all of them
+        moments = {**described, **moments}
         self._keep(fitted, alignment, moments, means)
         self._report = report or fitted._look_at(moments, means)
         return self
@@ -145,8 +148,8 @@ class ClientAligner(ClientTransformerMixin, BaseEstimator):
         for client, added in self._means_by_class(X, y, groups).items():
             means[client] = merge_class_means(means.get(client, {}), added)
         moments = {client: moments[client] for client in order_clients(moments)}
-        joined = {} if first else self._joined
-        self._keep(clone(self), None, moments, means, joined)
+        later = () if first else (self._joined, self._aside)
+        self._keep(clone(self), None, moments, means, *later)
         return self
 
     def fit_messages(self, messages):
@@ -165,7 +168,9 @@ class ClientAligner(ClientTransformerMixin, BaseEstimator):
             The fitted aligner.
         """
         self._validate_params()
-        return self._fit_received(self._receive(messages), keep_maps=True)
+        self._fit_received(self._receive(messages), keep_maps=True)
+        self._forget_names()
+        return self
 
     def add_client(self, X, client, y=None):
         """Give a client that joins later a map of its own.
@@ -205,6 +210,9 @@ class ClientAligner(ClientTransformerMixin, BaseEstimator):
         moments = FeatureMoments.from_rows(X)
         means, found = self._describe_newcomer(X, y, client)
         self._alignment = self._fitted._with_client(alignment, client, moments, means)
+        if client in self._moments:
+            before = self._moments[client], self._class_means.get(client, {})
+            self._aside = {**self._aside, client: before}
         self._moments = {**self._moments, client: moments}
         self._class_means = {**self._class_means, client: means}
         self._joined = {**self._joined, client: found}
@@ -232,6 +240,11 @@ class ClientAligner(ClientTransformerMixin, BaseEstimator):
         self._alignment = self._fitted._without_client(self._aligned(), client)
         for name in ("_moments", "_class_means", "_joined"):
             setattr(self, name, without(getattr(self, name), client))
+        if client in self._aside:
+            moments, means = self._aside[client]
+            self._moments = {**self._moments, client: moments}
+            self._class_means = {**self._class_means, client: means}
+            self._aside = without(self._aside, client)
         return self
 
     # ------------------------------------------------------------- transforming
@@ -274,7 +287,7 @@ class ClientAligner(ClientTransformerMixin, BaseEstimator):
         """
         check_is_fitted(self)
         if self.client_column is not None and self.keep_client_column:
-            X, client_ids, _ = self._read_client_column(X, client_ids)
+            X, client_ids = self._read_client_column(X, client_ids)
         else:
             X = self._check_features(X)
         self._check_width(X)
@@ -332,20 +345,22 @@ class ClientAligner(ClientTransformerMixin, BaseEstimator):
         factors = cap_shares(rows, self.max_client_share) / rows
         return dict(zip(n_samples, factors.tolist(), strict=True))
 
-    def _keep(self, fitted, alignment, moments, means, joined=None):
+    def _keep(self, fitted, alignment, moments, means, joined=None, aside=None):
         """Keep what was fitted; without an alignment, it is computed when needed.
 
-        ``joined`` has what was found out about each client that joined later.
+        ``joined`` has what was found out about each client that joined later, and
+        ``aside`` moments and class means of fit of those who had been left out of it.
         """
         self._fitted, self._alignment = fitted, alignment
         self._moments, self._class_means = moments, means
-        self._joined, self._received = joined or {}, None
+        self._joined, self._aside, self._received = joined or {}, aside or {}, None
         self._report = None
 
     def _fit_received(self, received, keep_maps):
         """Fit to messages; if there are too many to keep maps, these are made anew."""
         fitted, alignment = clone(self), None
-        if not fitted._moves_nothing:
+        # files need not be there later
+        if not (fitted._moves_nothing and received.in_memory):
             alignment = fitted._align_messages(received, keep_maps)
         senders = received.senders
         check_named(senders)
@@ -499,7 +514,7 @@ class ClientAligner(ClientTransformerMixin, BaseEstimator):
         memory = check_memory(self.memory)
         run = memory.cache(run_unwritten, ignore=["options"])
         return lambda *arguments, **options: run(
-            function, Unwritten(arguments), Unwritten(options)
+            function, Unwritten(arguments), Unwritten(options), __version__
         )
 
     def __sklearn_is_fitted__(self):
@@ -520,8 +535,8 @@ class Unwritten:
         return "not written"
 
 
-def run_unwritten(function, unwritten, options):
-    """What is cached in place of the function."""
+def run_unwritten(function, unwritten, options, version):
+    """What is cached in place of the function, for each version of it."""
     return function(*unwritten.arguments, **options.arguments)
 
 

@@ -390,7 +390,7 @@ class MixedEffectsAligner(ClientAligner):
     def _message_of(self, client):
         """What a client sent or would send, without labels if it had to guess them."""
         if client not in self._moments:
-            return self._received.of_client(client)
+            return self._received.sent_by(client)
         if self._joined.get(client) is not None:
             return self._site_of(client).gaussian().message()
         return _statistics(client, self._moments[client], self._class_means[client])

@@ -407,10 +407,10 @@ class FederatedOTAligner(ClientAligner):
         return self.tau == 0
 
     def _align_rows(self, X, groups, class_means):
-        if self._moves_nothing:
-            return moments_by_client(X, groups, self.n_jobs), None
         rows = {client: len(positions) for client, positions in groups.items()}
         factors = self._factors(rows)
+        if self._moves_nothing:
+            return moments_by_client(X, groups, self.n_jobs), None
         settings = groups, factors, self.shrinkage, *self._solver()
         options = {"n_jobs": self.n_jobs, "say": self._say}
         if self.memory is None:
@@ -503,7 +503,7 @@ class FederatedOTAligner(ClientAligner):
         """Gaussian of a client that was fitted; its message is read if not given."""
         if client in self._moments:
             return describe_rows(self._moments[client], self._fitted.shrinkage, client)
-        message = message or self._received.of_client(client)
+        message = message or self._received.sent_by(client)
         return describe_message(message, self._alignment.facts[client].shrinkage)
 
     def _reference_to_send(self, alignment):

@@ -432,6 +432,7 @@ class FedAvgClassifier(OneShotClassifier):
                 heads = [head for head in heads if head.client not in left_out]
             before, average = average, self._average(heads, record)
             check_same_features(before or average, average)
+        self._forget_names()
         return self._adopt(average, scale, record)
 
     def local_net(self, n_features, counts):

@@ -214,7 +214,9 @@ class OneShotClassifier(ClientAwareMixin, ClassifierMixin, BaseEstimator):
             The classifier, fitted.
         """
         self._validate_params()
-        return self._aggregate(messages, self._draw_seed())
+        self._aggregate(messages, self._draw_seed())
+        self._forget_names()
+        return self
 
     def linear_model(self):
         """The classifier as a message, for features that are aligned.

@@ -205,6 +205,11 @@ class ReceivedMessages:
         self._senders = self._factors = self._report = None
 
     @property
+    def is_read(self):
+        """Whether it is settled already what each message counts."""
+        return self._senders is not None
+
+    @property
     def in_memory(self):
         """Whether all messages are held in memory anyway."""
         return isinstance(self.messages, list)
@@ -242,14 +247,18 @@ class ReceivedMessages:
         return self._weighted_loop()
 
     def of_client(self, client):
-        """The message of one client, read again."""
-        clients = [sender.client for sender in self.all_senders]
-        position = clients.index(client)
+        """The message of one client, read again, with the counts that it is given."""
+        return weigh(self.sent_by(client), self._factors[self._position(client)])
+
+    def sent_by(self, client):
+        """The same as it was sent."""
+        position = self._position(client)
         if hasattr(self.messages, "read"):
-            message = self.messages.read(self._senders[position].path)
-        else:
-            message = next(m for i, m in enumerate(self.messages) if i == position)
-        return weigh(message, self._factors[position])
+            return self.messages.read(self._senders[position].path)
+        return next(m for i, m in enumerate(self.messages) if i == position)
+
+    def _position(self, client):
+        return [sender.client for sender in self.all_senders].index(client)
 
     def _read_all(self):
         if self._senders is None:
@@ -282,7 +291,8 @@ class ReceivedMessages:
             factors[[each.left_out for each in self._report]] = 0.0
             if self.max_client_share is not None:
                 kept, rows = factors > 0, np.array([each.n_samples for each in facts])
-                weights = cap_shares(rows[kept], self.max_client_share)
+                learned = np.array([issubclass(s.kind, self.kinds[0]) for s in senders])
+                weights = _capped(rows[kept], learned[kept], self.max_client_share)
                 factors[kept] = weights / rows[kept]
         self._senders, self._factors = senders, factors.tolist()
 
@@ -342,6 +352,20 @@ class ReceivedMessages:
         warn_of_lost_classes([label for label in agreed if not counts[label]])
 
 
+def _capped(rows, is_learned, max_share):
+    """Weights of clients, none too large among all or among those learned from.
+
+    Once the latter are capped among themselves, only others can be too large among all.
+    """
+    if is_learned.any() and not is_learned.all():
+        rows = rows.astype(np.float64)
+        try:
+            rows[is_learned] = cap_shares(rows[is_learned], max_share)
+        except ValueError as error:
+            raise ValueError(f"of the clients with labels: {error}") from None
+    return cap_shares(rows, max_share)
+
+
 def _renamed(facts, name):
     return replace(facts, client=name)
 
@@ -357,9 +381,10 @@ def receive(messages, *kinds, wire_dtype=None, outliers=None, max_client_share=N
     messages : iterable of Message
         One message per client. A generator is collected into a list; an iterable that
         can be restarted, such as one that reads files, is read again on each loop.
-        What was received before, but not read yet, gets these kinds.
+        What was received before, but not read yet, gets these settings; what was read
+        already is looked at anew.
     *kinds : type
-        Message classes that are allowed.
+        Message classes that are allowed; what is learned from is of the first.
     wire_dtype : {"float64", "float32", "float16"}, default=None
         Precision that the bytes of each message are counted for.
     outliers : {"warn", "leave_out", "ignore"}, default=None
@@ -367,16 +392,17 @@ def receive(messages, *kinds, wire_dtype=None, outliers=None, max_client_share=N
         :func:`skslot.trust.guard_clients`; None does not look. To leave some out, all
         messages are read once before the first is handed out.
     max_client_share : float in (0, 1], default=None
-        Most that one client may have of all rows, see
-        :func:`skslot.trust.cap_shares`; messages of larger clients are handed out
-        with smaller counts. Only with ``outliers``.
+        Most that one client may have of all rows, and of those in messages of the
+        first kind, see :func:`skslot.trust.cap_shares`; messages of larger clients are
+        handed out with smaller counts. Only with ``outliers``.
 
     Returns
     -------
     received : iterable of Message
         The messages, read anew on each loop. ``received.senders`` has, for each of
         them, its ``client``, ``n_samples``, ``class_counts``, ``n_bytes`` and so on;
-        ``received.of_client(client)`` reads a single one again, and
+        ``received.of_client(client)`` reads a single one again,
+        ``received.sent_by(client)`` does so whatever it counts for, and
         ``received.clients_report`` is what stands out.
 
     See Also
@@ -396,9 +422,11 @@ def receive(messages, *kinds, wire_dtype=None, outliers=None, max_client_share=N
     [('A', 50), ('B', 30)]
     """
     if isinstance(messages, ReceivedMessages):
-        messages.kinds, messages.wire_dtype = kinds, wire_dtype
-        messages.outliers, messages.max_client_share = outliers, max_client_share
-        return messages
+        if not messages.is_read:
+            messages.kinds, messages.wire_dtype = kinds, wire_dtype
+            messages.outliers, messages.max_client_share = outliers, max_client_share
+            return messages
+        messages = messages.messages
     if iter(messages) is messages or isinstance(messages, tuple):
         messages = list(messages)
     return ReceivedMessages(messages, kinds, wire_dtype, outliers, max_client_share)

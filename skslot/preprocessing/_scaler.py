@@ -212,6 +212,7 @@ class FederatedScaler(ClientTransformerMixin, BaseEstimator):
             The fitted scaler.
         """
         statistics = self.server_aggregate(messages)
+        self._forget_names()
         self.n_features_in_ = statistics.n_features + (self.client_column is not None)
         return self._keep(statistics)
 
@@ -261,7 +262,7 @@ class FederatedScaler(ClientTransformerMixin, BaseEstimator):
         check_is_fitted(self)
         has_column = self.client_column is not None and self.keep_client_column
         if has_column and np.shape(X)[1:] == (self.n_features_in_,):
-            rows, _, _ = self._read_client_column(X, client_ids)
+            rows, _ = self._read_client_column(X, client_ids)
         else:
             rows = self._check_features(X)
         self._check_width(rows)

@@ -9,6 +9,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from skslot import FedCGSClassifier, FederatedOTAligner
+from skslot.exchange import load_messages
 
 FITS = ["fit", "partial_fit", "fit_messages"]
 
@@ -44,6 +45,26 @@ def test_reference_is_there_for_those_who_ask(clients, how, copy, count_referenc
     assert len(count_references) == 2
     assert len(aligner.maps_) == len(aligner.weights_) == 3
     assert len(count_references) == 2
+
+
+@pytest.mark.parametrize("how", ["fit", "fit_messages"])
+def test_cap_that_cannot_be_kept_is_refused_as_with_any_other_strength(clients, how):
+    X, ids = clients
+    with pytest.raises(ValueError, match="max_client_share=0.3 is too small"):
+        fit(FederatedOTAligner(0, max_client_share=0.3), how, X, ids)
+
+
+def test_reference_is_there_when_the_files_are_gone(clients, tmp_path):
+    X, ids = clients
+    expected = fit(FederatedOTAligner(0), "fit_messages", X, ids)
+    paths = [tmp_path / f"{message.client}.slot" for message in expected.statistics_]
+    for message, path in zip(expected.statistics_, paths, strict=True):
+        message.save(path, "float64")
+    aligner = FederatedOTAligner(0).fit_messages(load_messages(paths))
+    for path in paths:
+        path.unlink()
+    assert aligner.reference_ == expected.reference_
+    np.testing.assert_array_equal(aligner.transform(X, client_ids=ids), X)
 
 
 def test_full_maps_can_be_had_from_it(clients):

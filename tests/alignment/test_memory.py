@@ -66,6 +66,16 @@ def test_memory_tells_data_apart(clients, changed, tmp_path, count_references):
     assert list(aligner.clients_) == sorted(set(ids))
 
 
+def test_memory_keeps_nothing_of_another_version(
+    clients, tmp_path, count_references, monkeypatch
+):
+    X, ids = clients
+    FederatedOTAligner(memory=str(tmp_path)).fit(X, client_ids=ids)
+    monkeypatch.setattr("skslot.alignment._client_aligner.__version__", "9.9")
+    FederatedOTAligner(memory=str(tmp_path)).fit(X, client_ids=ids)
+    assert len(count_references) == 2
+
+
 @pytest.mark.parametrize("changed", [{"n_jobs": 2}, {"unknown_client": "identity"}])
 def test_memory_overlooks_what_does_not_matter(
     clients, changed, tmp_path, count_references

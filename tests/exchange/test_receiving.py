@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 
 from skslot import FedCGSClassifier, FederatedOTAligner, FedPFTClassifier
 from skslot.cli import main
@@ -132,6 +133,33 @@ def test_message_of_a_client_is_found_again(files):
     for source in (load_messages(files), list(load_messages(files))):
         received = receive(source, Message)
         assert received.of_client(CLIENTS[2]).client == CLIENTS[2]
+
+
+@pytest.mark.parametrize("order", [("ignore", "leave_out"), ("leave_out", "ignore")])
+@pytest.mark.filterwarnings("ignore:client 'phone' was left out")
+def test_each_server_step_judges_what_another_has_read(order):
+    rows = np.where((IDS == "phone")[:, None], 1e4 * X, X)
+    messages = [
+        FedCGSClassifier().client_update(rows[IDS == c], Y[IDS == c], client=c)
+        for c in CLIENTS
+    ]
+    received = receive(messages, Message)
+    for outliers in order:
+        classifier = FedCGSClassifier(outliers=outliers)
+        found = clone(classifier).server_aggregate(received)
+        expected = clone(classifier).server_aggregate(messages)
+        assert np.array_equal(found.coef_, expected.coef_)
+        assert list(found.communication_) == list(expected.communication_)
+        assert list(found.clients_report_.outliers) == ["phone"]
+
+
+def test_what_was_not_read_yet_is_read_by_the_step_that_gets_it(files, count_calls):
+    received = receive(load_messages(files))
+    with count_calls("read_file") as called:
+        FedCGSClassifier().server_aggregate(received)
+        assert [sender.client for sender in received.senders] == CLIENTS
+        assert received.clients_report is not None
+    assert len(called) == len(files)
 
 
 def test_kind_and_client_are_seen_without_reading_the_numbers(files, tmp_path):

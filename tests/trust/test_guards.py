@@ -22,7 +22,13 @@ from skslot import (
     MixedEffectsClassifier,
 )
 from skslot.datasets import load_digit_scanners
-from skslot.exchange import load_messages
+from skslot.exchange import (
+    ClassStatistics,
+    ClientStatistics,
+    Message,
+    load_messages,
+    receive,
+)
 from skslot.trust import ClientFacts
 
 data = load_digit_scanners()
@@ -131,6 +137,43 @@ def test_aligner_leaves_out_the_same_in_all_ways_to_fit_it(aligner):
         )
         assert list(other.clients_report_.left_out) == [LIAR]
     assert reference == by_messages.reference_
+
+
+@each_aligner
+@pytest.mark.filterwarnings(f"ignore:client '{LIAR}' was left out")
+def test_rows_added_after_fit_are_judged_with_those_of_fit(aligner):
+    guarded = clone(aligner).set_params(outliers="leave_out")
+    first = np.arange(len(X)) % 3 > 0  # then the liar has become honest
+    rows = np.where(first[:, None], POISONED, X)
+    guarded.fit(rows[first], Y[first], client_ids=IDS[first])
+    guarded.partial_fit(rows[~first], Y[~first], client_ids=IDS[~first])
+    expected = clone(guarded).fit(rows, Y, client_ids=IDS)
+    assert str(guarded.clients_report_) == str(expected.clients_report_)
+    assert list(guarded.clients_report_.left_out) == [LIAR]
+    np.testing.assert_allclose(
+        guarded.transform(X[HONEST], client_ids=IDS[HONEST]),
+        expected.transform(X[HONEST], client_ids=IDS[HONEST]),
+        atol=1e-8,
+    )
+
+
+@each_aligner
+@pytest.mark.parametrize("more", [False, True])
+@pytest.mark.filterwarnings(f"ignore:client '{LIAR}' was left out")
+def test_one_left_out_that_joins_and_goes_is_as_it_was(aligner, more):
+    fitted = fit_leaving_out(aligner)
+    expected = clone(fitted).fit(POISONED, Y, client_ids=IDS)
+    fitted.add_client(X[~HONEST], LIAR, Y[~HONEST])
+    if more:
+        fitted.partial_fit(X[HONEST], Y[HONEST], client_ids=IDS[HONEST])
+        expected.partial_fit(X[HONEST], Y[HONEST], client_ids=IDS[HONEST])
+    assert LIAR in fitted.clients_
+    fitted.remove_client(LIAR)
+    for each in (fitted, expected):
+        each.partial_fit(X[~HONEST], Y[~HONEST], client_ids=IDS[~HONEST])
+    assert list(fitted.clients_report_.left_out) == [LIAR]
+    assert str(fitted.clients_report_) == str(expected.clients_report_)
+    assert fitted.clients_.tolist() == expected.clients_.tolist()
 
 
 @each_aligner
@@ -298,6 +341,47 @@ def test_capped_aligner_is_the_same_by_rows_and_by_messages(aligner):
     )
     if isinstance(aligner, FederatedOTAligner):
         assert fitted.weights_.max() == pytest.approx(0.3)
+
+
+def partly_labelled(n_labelled):
+    """Messages of five clients; only the first ones have labels."""
+    classifier = FedCGSClassifier(aligner=FederatedOTAligner())
+    rows = {"A": 100, "B": 500, "C": 100, "U": 900, "V": 500}
+    messages = []
+    for position, (client, n) in enumerate(rows.items()):
+        some = np.random.default_rng(position).choice(len(X), n)
+        y = Y[some] if position < n_labelled else None
+        step = classifier if position < n_labelled else classifier.aligner
+        messages.append(step.client_update(X[some], y, client=client))
+    return messages
+
+
+def test_a_cap_holds_among_all_and_among_those_with_labels():
+    messages = partly_labelled(3)
+    kinds = ClassStatistics, ClientStatistics
+    received = receive(messages, *kinds, outliers="ignore", max_client_share=0.4)
+    weights = [message.n_samples for message in received]
+    # two fifths of those with labels, then of all
+    np.testing.assert_allclose(weights, [100, 400 / 3, 100, 5000 / 9, 500])
+    received = receive(messages, Message, outliers="ignore", max_client_share=0.26)
+    shares = np.array([message.n_samples for message in received])
+    assert (shares / shares.sum()).max() == pytest.approx(0.26)
+    assert shares[1] == pytest.approx(shares[3])  # no labels are asked for
+
+
+def test_a_cap_that_clients_with_labels_cannot_keep_says_so():
+    classifier = FedCGSClassifier(aligner=FederatedOTAligner(), max_client_share=0.4)
+    with pytest.raises(ValueError, match="with labels: .*0.4 .* for 2 clients"):
+        classifier.server_aggregate(partly_labelled(2))
+
+
+@each_aligner
+def test_capped_aligner_has_messages_as_they_were_sent(aligner):
+    messages = messages_of(aligner)
+    capped = clone(aligner).set_params(max_client_share=0.26).fit_messages(messages)
+    plain = clone(aligner).fit_messages(messages)
+    assert capped.statistics_ == plain.statistics_
+    assert all(each.to_bytes() for each in capped.statistics_)
 
 
 def test_one_left_out_of_mixed_effects_can_join_but_not_adapt():
