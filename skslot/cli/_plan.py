@@ -6,6 +6,7 @@ from ._aggregate import in_words_of_commands
 from ._arguments import add_command, named_files
 from ._outputs import announce, refuse_output
 from ._site_maps import load_kind
+from ._terminal import plain_warnings
 
 
 def add_commands(commands):
@@ -42,6 +43,14 @@ def add_commands(commands):
         nargs="+",
         metavar="FILE.slot",
         help="what skslot summarize --scaling wrote at each site",
+    )
+    command.add_argument(
+        "--outliers",
+        choices=("warn", "leave_out", "ignore"),
+        default="warn",
+        help="with --scaling: what to do about sites whose numbers are so far from "
+        "those of others that something must be wrong; the table that is printed shows "
+        "how far each is (default: %(default)s)",
     )
     command.add_output("FILE.toml", "the plan")
 
@@ -101,16 +110,20 @@ def _at_site(arguments):
 def _with_scaling(arguments):
     from .. import FederatedScaler
     from ..datasets import StudyPlan
-    from ..exchange import MessageError, load_messages
+    from ..exchange import MessageError, load_messages, receive
 
     paths = named_files(arguments.scaling)
     if not paths:
         raise ValueError(f"no file matches {' '.join(arguments.scaling)}.")
     for path in paths:
         load_kind(path, ("ColumnStatistics",), "what skslot summarize --scaling")
+    received = receive(load_messages(paths))
     try:
-        answer = FederatedScaler().server_aggregate(load_messages(paths))
+        with plain_warnings():
+            scaler = FederatedScaler(outliers=arguments.outliers)
+            answer = scaler.server_aggregate(received)
     except MessageError as error:
         raise in_words_of_commands(error) from error
-    print(f"clients: {len(paths)}, rows: {answer.n_samples}")
+    print(f"clients: {len(received.senders)}, rows: {answer.n_samples}")
+    print(f"what each client adds:\n{received.clients_report}")
     return StudyPlan.load(arguments.plan).with_scaling(answer)

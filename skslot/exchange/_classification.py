@@ -284,7 +284,7 @@ class ClassStatistics(_AlignableMessage):
         return self.counts, self.counts[:, None] * self.means, second_moment
 
     @classmethod
-    def from_sums(cls, classes, counts, class_sums, second_moment):
+    def from_sums(cls, classes, counts, class_sums, second_moment, tolerance=None):
         """Message of the pooled rows, from sums that were added up over clients.
 
         Parameters
@@ -297,6 +297,10 @@ class ClassStatistics(_AlignableMessage):
             Sum of the rows of each class.
         second_moment : ndarray of shape (n_features, n_features)
             Sum of ``z z^T`` over all rows ``z``.
+        tolerance : float or array-like of shape (n_features,), default=None
+            How far below zero rounding may leave the sum of squares of a feature about
+            its class means; beyond that it is a :class:`MessageError`. None allows for
+            messages in half precision.
 
         Returns
         -------
@@ -307,8 +311,19 @@ class ClassStatistics(_AlignableMessage):
         mean = np.sum(class_sums, axis=0) / counts.sum()
         means = class_sums / np.maximum(counts, 1)[:, None]
         within = second_moment - (means.T * counts) @ means
+        squares = within.diagonal().copy()
+        if tolerance is None:
+            half = np.finfo(np.float16).eps
+            tolerance = half * np.maximum(np.diagonal(second_moment), 0.0)
+        worst = np.argmin(squares + tolerance)
+        if squares[worst] < -np.broadcast_to(tolerance, squares.shape)[worst]:
+            raise MessageError(
+                f"the sum of squares of feature {worst} about its class means is "
+                f"{squares[worst]:.3g}, which no rows can have: some of the sums are "
+                "wrong."
+            )
         # where rows do not vary, rounding must not leave less than nothing
-        np.fill_diagonal(within, np.maximum(within.diagonal(), 0.0))
+        np.fill_diagonal(within, np.maximum(squares, 0.0))
         between = ((means - mean).T * counts) @ (means - mean)
         covariance = (within + between) / counts.sum()
         return cls(list(classes), counts, means, pack_triangle(covariance))

@@ -16,6 +16,8 @@ def facts_of(message):
         n_samples = message.counts.sum().item()
     if n_samples is None:
         return None
+    if hasattr(message, "n_values"):
+        return ClientFacts.from_columns(message.client, n_samples, message.moments)
     mean, variances, class_means = _moments(message)
     return ClientFacts.from_moments(
         getattr(message, "client", None),

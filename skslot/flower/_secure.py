@@ -22,6 +22,10 @@ MAX_FEATURES = 2**16
 # The server needs seconds for a hundred clients, and eight times as long for twice as
 # many.
 MAX_CLIENTS = 200
+# Sums of floating-point numbers are off by less than this part of them.
+FLOAT_ROUNDING = 1e-9
+# Fixed-point numbers may be off by this part of the squares of a feature.
+MOST_ROUNDING = 1e-3
 
 logger = logging.getLogger("skslot.flower")
 
@@ -196,7 +200,39 @@ class FixedPoint:
             raise UnmaskError("the sums are not those of rows.")
         sums = np.ldexp(sums.astype(np.float64), first).reshape(self.n_classes, -1)
         moment = unpack_triangle(np.ldexp(moment.astype(np.float64), second))
+        self._check_lengths(counts, sums, moment)
         return counts, int(n_clipped), sums, moment
+
+    def _check_lengths(self, counts, sums, moment):
+        """Refuse sums of rows longer than they may be."""
+        norm, bounds = self.settings.clip_norm, self.settings.rounding(self.n_clients)
+        most = counts * norm * (1 + FLOAT_ROUNDING)
+        most += np.sqrt(self.n_features) * bounds["class sums"]
+        most_squares = counts.sum() * norm**2 * (1 + FLOAT_ROUNDING)
+        most_squares += self.n_features * bounds["second moments"]
+        lengths = np.linalg.norm(sums, axis=1)
+        if np.any(lengths > most) or moment.trace() > most_squares:
+            raise UnmaskError(
+                f"they are of rows longer than clip_norm={norm:g}, so some client has "
+                "not shortened its rows."
+            )
+
+    def pooled(self, classes, counts, sums, moment):
+        """Message on the rows of all clients, if sums are exact enough for it."""
+        bounds = self.settings.rounding(self.n_clients)
+        first, second = bounds["class sums"], bounds["second moments"]
+        # squares of class sums, which are at most clip_norm times a count, over counts
+        of_means = self.n_classes * first * (2 * self.settings.clip_norm + first)
+        tolerance = second + of_means + FLOAT_ROUNDING * np.abs(moment.diagonal())
+        pooled = ClassStatistics.from_sums(classes, counts, sums, moment, tolerance)
+        squares = pooled.n_samples * pooled.covariance.trace() / self.n_features
+        if second > MOST_ROUNDING * squares:
+            raise UnmaskError(
+                f"rounding may be {second:.1e} in sums of squares that are "
+                f"{squares:.1e} on average. Take a clip_norm and max_samples that are "
+                "closer to what rows have."
+            )
+        return pooled
 
 
 # ------------------------------------------------------------------ what is sent
@@ -279,8 +315,16 @@ class SecureSteps:
     def clip(self, X):
         """Rows of no more than the norm, and how many were longer."""
         X = np.asarray(X, dtype=np.float64)
-        norms = np.linalg.norm(X, axis=1, keepdims=True)
-        factors = self.settings.clip_norm / np.maximum(norms, self.settings.clip_norm)
+        clip_norm = self.settings.clip_norm
+        with np.errstate(over="ignore"):
+            norms = np.linalg.norm(X, axis=1, keepdims=True)
+        factors = clip_norm / np.maximum(norms, clip_norm)
+        # rows whose squares are too large for a number
+        far = np.isinf(norms[:, 0])
+        largest = np.abs(X[far]).max(axis=1, keepdims=True)
+        directions = X[far] / largest
+        factors[far] = clip_norm / largest
+        factors[far] /= np.linalg.norm(directions, axis=1, keepdims=True)
         return X * factors, int((factors < 1).sum())
 
     def check_size(self, statistics):
@@ -393,10 +437,10 @@ class SecureExchanges(Exchanges):
         try:
             total = unmask(masked, members, sealed, revealed, threshold)
             counts, n_clipped, sums, moment = numbers.decode(total)
-        except UnmaskError as error:
+            pooled = numbers.pooled(classes, counts, sums, moment)
+        except (UnmaskError, MessageError) as error:
             raise RunAborted(f"the sums could not be read: {error}") from error
         self._take_note(counts.sum(), n_clipped, len(masked), n_members)
-        pooled = ClassStatistics.from_sums(classes, counts, sums, moment)
         return [pooled.with_encoder(first.encoder)]
 
     def _join(self):

@@ -3,6 +3,7 @@
 import time
 from pathlib import Path
 
+from .._atomic import atomic_output
 from ._client import RECORD, flower_modules
 from ._exchanges import Answer, Exchanges, FederationReport, RunAborted, group_replies
 from ._protocol import answer_types, server_steps, split_estimator, with_guards
@@ -151,7 +152,8 @@ def make_server_app(
         finally:
             if exchanges is not None:
                 report.findings = exchanges.clients_report.to_dicts()
-            (folder / "report.json").write_text(report.to_json())
+            with atomic_output(folder / "report.json") as file:
+                file.write(report.to_json().encode())
             print(report, flush=True)
 
     return app

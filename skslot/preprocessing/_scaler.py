@@ -7,9 +7,10 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from .._clients import ClientGroups, ClientTransformerMixin, check_client_name
-from .._sklearn_compat import _fit_context
+from .._sklearn_compat import StrOptions, _fit_context
 from ..exchange import ColumnStatistics, receive
 from ..statistics import column_moments
+from ..trust import ClientFacts, guard_clients
 
 
 class FederatedScaler(ClientTransformerMixin, BaseEstimator):
@@ -34,6 +35,9 @@ class FederatedScaler(ClientTransformerMixin, BaseEstimator):
     keep_client_column : bool, default=True
         Whether the output keeps the column of ids, in its place. Other than an aligner,
         a scaler is seldom the last step that needs to know the client.
+    outliers : {"warn", "leave_out", "ignore"}, default="warn"
+        What to do about clients that stand out so far that something must be wrong, see
+        :doc:`/user_guide/trust`: warn of them, go on without them, or nothing.
 
     Attributes
     ----------
@@ -48,6 +52,8 @@ class FederatedScaler(ClientTransformerMixin, BaseEstimator):
         Number of rows; of values, for each feature, if some have more than others.
     statistics_ : ColumnStatistics
         The message of the server.
+    clients_report_ : ClientsReport
+        Share, distance and so on of each client, and who stands out.
     n_features_in_ : int
         Number of columns of X in ``fit``, with the client column if there is one.
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
@@ -90,6 +96,7 @@ class FederatedScaler(ClientTransformerMixin, BaseEstimator):
         "with_std": ["boolean"],
         "client_column": [str, Integral, None],
         "keep_client_column": ["boolean"],
+        "outliers": [StrOptions({"warn", "leave_out", "ignore"})],
     }
 
     def __init__(
@@ -99,11 +106,13 @@ class FederatedScaler(ClientTransformerMixin, BaseEstimator):
         with_std=True,
         client_column=None,
         keep_client_column=True,
+        outliers="warn",
     ):
         self.with_mean = with_mean
         self.with_std = with_std
         self.client_column = client_column
         self.keep_client_column = keep_client_column
+        self.outliers = outliers
 
     # ------------------------------------------------------- the steps, one by one
 
@@ -148,7 +157,8 @@ class FederatedScaler(ClientTransformerMixin, BaseEstimator):
             The message to all clients, which :meth:`fit_messages` makes a scaler of.
         """
         self._validate_params()
-        return ColumnStatistics.joined(receive(messages, ColumnStatistics))
+        received = receive(messages, ColumnStatistics, outliers=self.outliers)
+        return ColumnStatistics.joined(received)
 
     # ------------------------------------------------------------------ fitting
 
@@ -172,7 +182,7 @@ class FederatedScaler(ClientTransformerMixin, BaseEstimator):
         """
         self._refuse_one_id_for_all(client_ids)
         messages = self._messages(X, client_ids, reset=True)
-        return self._keep(ColumnStatistics.joined(messages))
+        return self._learn({each.client: each for each in messages})
 
     @_fit_context(prefer_skip_nested_validation=True)
     def partial_fit(self, X, y=None, client_ids=None):
@@ -192,9 +202,13 @@ class FederatedScaler(ClientTransformerMixin, BaseEstimator):
         self : object
             The scaler with the rows added.
         """
-        known = [self.statistics_] if hasattr(self, "statistics_") else []
-        added = self._messages(X, client_ids, reset=not known)
-        return self._keep(ColumnStatistics.joined([*known, *added]))
+        known = dict(getattr(self, "_by_client", {}))
+        for added in self._messages(X, client_ids, reset=not known):
+            client = added.client
+            if client in known:
+                added = ColumnStatistics.joined([known[client], added])
+            known[client] = added
+        return self._learn(known)
 
     def fit_messages(self, messages):
         """Learn from what the clients sent, or from what the server answered.
@@ -211,10 +225,13 @@ class FederatedScaler(ClientTransformerMixin, BaseEstimator):
         self : object
             The fitted scaler.
         """
-        statistics = self.server_aggregate(messages)
+        self._validate_params()
+        received = receive(messages, ColumnStatistics)
+        by_client = dict(zip(received.names, received, strict=True))
+        n_features = received.senders[0].n_features
         self._forget_names()
-        self.n_features_in_ = statistics.n_features + (self.client_column is not None)
-        return self._keep(statistics)
+        self.n_features_in_ = n_features + (self.client_column is not None)
+        return self._learn(by_client)
 
     # ------------------------------------------------------------- transforming
 
@@ -281,6 +298,18 @@ class FederatedScaler(ClientTransformerMixin, BaseEstimator):
         self._check_width(X)
         pairs = zip(groups.clients, groups.rows, strict=True)
         return [_summarize(X[rows], client) for client, rows in pairs]
+
+    def _learn(self, by_client):
+        """Join the messages of all clients but those that are left out."""
+        facts = [
+            ClientFacts.from_columns(client, message.n_samples, message.moments)
+            for client, message in by_client.items()
+        ]
+        report = guard_clients(facts, self.outliers)
+        kept = [each.client for each in report if not each.left_out]
+        statistics = ColumnStatistics.joined(by_client[client] for client in kept)
+        self._by_client, self.clients_report_ = by_client, report
+        return self._keep(statistics)
 
     def _keep(self, statistics):
         counts, means, squares = statistics.moments

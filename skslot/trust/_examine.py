@@ -5,7 +5,7 @@ which one client cannot move beyond the others. Whoever stands out is no part of
 the others and itself are measured by.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -20,6 +20,8 @@ MOST_ROWS = 1000.0
 FEWEST_ROWS = 10
 # Fewest clients that hold a class, for one of them to be measured by the others.
 FEWEST_HOLDERS = 3
+# A unit changes mean and deviation of a feature alike, up to what sites differ by.
+ALIKE = 3.0
 # Makes the median absolute deviation of normal numbers their standard deviation.
 MAD = 1.4826
 
@@ -50,8 +52,11 @@ def examine_clients(facts):
     absolute deviation over clients) or the median spread of rows around the mean of
     their client, whichever is larger. Those that stand out are taken out of these
     medians, and all are measured again, until nobody else stands out or no majority is
-    left. Of two clients, each is measured by the size of the other's rows, as there is
-    no ordinary distance.
+    left. Features of a table are looked at one by one too: one whose mean and deviation
+    are both ten times those of others, or a tenth, has another unit, and one whose mean
+    is ten deviations away stands out as well, unless it has only zeros and ones. Of two
+    clients, each is measured by the size of the other's rows, as there is no ordinary
+    distance.
 
     Examples
     --------
@@ -65,7 +70,7 @@ def examine_clients(facts):
     >>> examine_clients(facts).outliers["D"]
     'its features are about 1,000 times larger than those of others: other units ...'
     """
-    n_clients = len(facts)
+    n_clients, facts = len(facts), _without_gaps(facts)
     fewest = max(2, n_clients // 2 + 1)
     stands_out = np.zeros(n_clients, dtype=bool)
     while True:
@@ -111,6 +116,7 @@ class _Figures:
     worst_class: object
     head_ratio: float
     row_ratio: float
+    column: str | None
 
     def reasons(self, facts, is_one_of_two):
         """Why the client stands out, in words."""
@@ -132,6 +138,8 @@ class _Figures:
                 f"its features are {what} those of others: other units or another "
                 f"encoder?{either}"
             )
+        if self.column is not None and not reasons:
+            reasons.append(self.column)
         if self.class_distance > MOST_DISTANCE and not reasons:
             reasons.append(
                 f"its mean of class {self.worst_class!r} is "
@@ -169,7 +177,84 @@ def _measure(facts, kept):
         worst,
         _measure_heads(facts, kept),
         np.divide(rows, rest, out=np.zeros_like(rows), where=rest > 0),
+        _judge_columns(facts, kept),
     )
+
+
+def _without_gaps(facts):
+    """The same, where columns without a value have what is ordinary among others."""
+    if not facts or any(each.n_values is None for each in facts):
+        return facts
+    absent = np.array([each.n_values == 0 for each in facts])
+    if not absent.any():
+        return facts
+    filled = []
+    for name in ("mean", "variances"):
+        values = np.array([getattr(each, name) for each in facts])
+        held = np.ma.array(values, mask=absent)
+        middle = np.ma.median(held, axis=0).filled(0.0)
+        filled.append(np.where(absent, middle, values))
+    return [
+        replace(each, mean=mean, variances=variances)
+        for each, mean, variances in zip(facts, *filled, strict=True)
+    ]
+
+
+def _judge_columns(facts, kept):
+    """What is wrong with a column of each client, in words, or None."""
+    verdicts = [None] * len(facts)
+    if any(each.n_values is None for each in facts):
+        return verdicts
+    n_values = np.array([each.n_values for each in facts])
+    means = np.array([each.mean for each in facts])
+    variances = np.array([each.variances for each in facts])
+    deviations = np.sqrt(variances)
+    # of zeros and ones, which may be as rare at one site as they are common at another
+    is_binary = np.isclose(variances, means * (1 - means), rtol=0.01, atol=1e-6)
+    for column in range(n_values.shape[1]):
+        judged = n_values[:, column] >= FEWEST_ROWS
+        ordinary = kept & judged
+        if ordinary.sum() < FEWEST_HOLDERS:
+            continue
+        if is_binary[ordinary, column].mean() >= 0.5:
+            judged &= ~is_binary[:, column]
+        words = _judge_column(means[:, column], deviations[:, column], ordinary)
+        for index, how in words.items():
+            if judged[index] and verdicts[index] is None:
+                verdicts[index] = f"its feature {column + 1} is {how}"
+    return verdicts
+
+
+def _judge_column(means, deviations, ordinary):
+    """How far those clients are off that stand out in one column, in words."""
+    varying = deviations[ordinary & (deviations > 0)]
+    if len(varying) < FEWEST_HOLDERS:
+        return {}
+    deviation, size = np.median(varying), np.median(np.abs(means[ordinary]))
+    shifts = np.abs(means - np.median(means[ordinary]))
+    least = max(deviation, _ordinary(shifts[ordinary]))
+    shifts /= np.maximum(least, deviations)
+    ratios = deviations / deviation
+    # features around zero do not show their unit in the mean, and what is nearly always
+    # zero varies with how often it is not
+    has_unit = np.zeros(len(means), dtype=bool)
+    if size >= deviation / 2:
+        is_large, is_small = ratios >= MOST_DISTANCE, ratios <= 1 / MOST_DISTANCE
+        of_means = np.abs(means) / size
+        alike = (of_means <= ALIKE * ratios) & (ratios <= ALIKE * of_means)
+        has_unit = (is_large | is_small) & (ratios > 0) & alike
+    words = {}
+    for index in np.flatnonzero(has_unit | (shifts > MOST_DISTANCE)):
+        ratio = ratios[index]
+        if has_unit[index]:
+            how = f"{_times(max(ratio, 1 / ratio))} {'larg' if ratio > 1 else 'small'}"
+            words[index] = f"about {how}er than that of others: other units?"
+        else:
+            words[index] = (
+                f"{_number(shifts[index])} standard deviations away from that of "
+                "others: other units, or a number that stands for missing values?"
+            )
+    return words
 
 
 def _measure_features(facts, kept):

@@ -36,6 +36,9 @@ class ClientFacts:
         Variance around class means, summed over features.
     head_norms : tuple of float, default=None
         Norms of the weights and of the intercepts of a head that the client trained.
+    n_values : ndarray of shape (n_features,), default=None
+        Values of each feature that are not missing. If it is given, features are those
+        of a table, each with a unit of its own, and are compared one by one as well.
 
     See Also
     --------
@@ -61,6 +64,7 @@ class ClientFacts:
     offsets: np.ndarray | None = None
     within: float | None = None
     head_norms: tuple | None = None
+    n_values: np.ndarray | None = None
 
     @classmethod
     def from_moments(
@@ -101,6 +105,29 @@ class ClientFacts:
             within = max(float(np.sum(variances) - between), 0.0)
         described = tuple(class_means), sketch(apart + mean), np.sqrt(squares)
         return cls(client, n_samples, mean, variances, *described, within, norms)
+
+    @classmethod
+    def from_columns(cls, client, n_samples, moments):
+        """Facts from the moments of the columns of a table.
+
+        Parameters
+        ----------
+        client : object
+            Name of the client.
+        n_samples : float
+            Number of rows.
+        moments : ColumnMoments
+            Number of values of each column, their means, and sums of squared distances
+            from these, as :func:`skslot.statistics.column_moments` has them.
+
+        Returns
+        -------
+        facts : ClientFacts
+            What is kept.
+        """
+        counts, means, squares = moments
+        variances = squares / np.maximum(counts, 1)
+        return cls(client, n_samples, means, variances, n_values=counts)
 
     @property
     def trace(self):

@@ -75,7 +75,7 @@ COLUMNS = {
 class ClientsReport:
     """What a server step found of its clients; prints as a table.
 
-    The attribute ``clients_report_`` of all classifiers and aligners.
+    The attribute ``clients_report_`` of all classifiers, aligners and scalers.
 
     Parameters
     ----------

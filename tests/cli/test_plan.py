@@ -129,7 +129,9 @@ def test_scaling_is_agreed_in_a_round_of_its_own(study, capsys):
     summarize(options="--scaling", end=".scaling")
     command = "plan --plan study.toml --scaling *.scaling.slot -o scaled.toml"
     assert run(command) == 0
-    assert "clients: 3, rows: 190" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "clients: 3, rows: 190" in out
+    assert "no client stands out" in out
     plan = StudyPlan.load("scaled.toml")
     assert [column.scale is None for column in plan.columns] == [False, False, True]
     summarize("scaled.toml")
@@ -141,6 +143,26 @@ def test_scaling_is_agreed_in_a_round_of_its_own(study, capsys):
     command = "summarize A.csv --plan scaled.toml --client A --scaling -o new.slot"
     error = error_of(command, capsys)
     assert "scaled.toml has means and scales already" in error
+
+
+@pytest.mark.parametrize("outliers", ["warn", "leave_out"])
+def test_site_in_other_units_is_seen_before_scaling_hides_it(outliers, study, capsys):
+    lines = [line.split(",") for line in Path("C.csv").read_text().splitlines()]
+    for line in lines[1:]:
+        line[1] = f"{1000 * float(line[1]):.0f}"  # age
+    Path("C.csv").write_text("\n".join(map(",".join, lines)))
+    summarize(options="--scaling", end=".scaling")
+    capsys.readouterr()
+    command = "plan --plan study.toml --scaling *.scaling.slot -o scaled.toml"
+    assert run(f"{command} --outliers {outliers}") == 0
+    out, error = capsys.readouterr()
+    said = "was left out" if outliers == "leave_out" else "stands out"
+    assert f"client 'C' {said}: its features are about" in error
+    assert "what each client adds:\nclient" in out
+    assert "client 'C' stands out" in out
+    assert ("clients: 2, rows: 140" in out) == (outliers == "leave_out")
+    age = StudyPlan.load("scaled.toml").columns[0]
+    assert (age.scale < 15) == (outliers == "leave_out")
 
 
 def test_scaling_of_other_files_is_refused(study, capsys):

@@ -10,7 +10,7 @@ from safetensors.numpy import save
 
 from skslot import FedCGSClassifier, FederatedOTAligner, FedPFTClassifier
 from skslot._linalg import unpack_triangle
-from skslot.exchange import ClassMixtures, ClassStatistics, LinearModel
+from skslot.exchange import ClassMixtures, ClassStatistics, LinearModel, MessageError
 from skslot.exchange._wire import WIRE_DTYPES, checksum, is_array
 
 RNG = np.random.default_rng(0)
@@ -192,6 +192,23 @@ def test_sums_of_a_feature_that_does_not_vary_give_no_negative_variance(value):
     moment = np.nextafter(rows.T @ rows, -np.inf)
     message = ClassStatistics.from_sums(list("abc"), counts, sums, moment)
     assert 0 <= message.covariance[-1, -1] < 1e-12 * value**2
+
+
+def test_sums_that_no_rows_have_are_refused():
+    counts, sums = np.array([50, 50]), np.array([[100.0, 0.0], [0.0, 0.0]])
+    with pytest.raises(MessageError, match="squares of feature 0 .* is -5.2e.03"):
+        ClassStatistics.from_sums([0, 1], counts, sums, -5000 * np.eye(2))
+
+
+@pytest.mark.parametrize("tolerance", [0.5, [0.0, 0.5]])
+def test_sums_are_refused_beyond_the_tolerance_only(tolerance):
+    counts, sums = np.array([2, 2]), np.array([[2.0, 2.0], [0.0, 0.0]])
+    moment = np.array([[2.0, 2.0], [2.0, 1.6]])
+    message = ClassStatistics.from_sums([0, 1], counts, sums, moment, tolerance)
+    assert message.covariance[1, 1] == 0.25
+    moment[1, 1] = 1.4
+    with pytest.raises(MessageError, match="squares of feature 1 .* is -0.6"):
+        ClassStatistics.from_sums([0, 1], counts, sums, moment, tolerance)
 
 
 def test_pushed_statistics_are_those_of_mapped_rows():

@@ -1,7 +1,7 @@
 """The ServerApp of the example with secure aggregation, which searches its own memory.
 
 Takes the place of ``scanners/server_app.py`` in a copy of the example. The numbers to
-search for are in a file, with their bits turned over: as they are, they would be found.
+search for are in a file, times a factor modulo 2**64: as they are, they would be found.
 """
 
 import json
@@ -16,6 +16,9 @@ from skslot.flower import SecureAggregation, make_server_app
 CLASSIFIER = FedCGSClassifier()
 SETTINGS = SecureAggregation(clip_norm=100.0, max_samples=10_000)
 PIECE = 2**18
+# Odd, so that no two numbers become the same; twice applied, it does not lead back, so
+# that what the search computes from the list is not among what is searched for.
+FACTOR = 0x9E3779B97F4A7C15
 
 
 def pieces_of_memory():
@@ -34,9 +37,9 @@ def pieces_of_memory():
                     yield piece
 
 
-def count_in_memory(turned):
+def count_in_memory(disguised):
     """How many of these numbers are anywhere in the memory, by their names."""
-    wanted = np.concatenate(list(turned.values()))
+    wanted = np.concatenate(list(disguised.values()))
     is_start = np.zeros(2**16, dtype=bool)  # a quick look at the first two bytes
     is_start[wanted & 0xFFFF] = True
     found = set()
@@ -45,9 +48,11 @@ def count_in_memory(turned):
             length = (len(piece) - start) // 8
             words = np.frombuffer(piece, "<u8", length, start)
             starts = np.frombuffer(piece, "<u2", 4 * length, start)[::4]
-            candidates = ~words[is_start[~starts]]
+            may_be = is_start[starts * np.uint16(FACTOR & 0xFFFF)]
+            candidates = words[may_be] * np.uint64(FACTOR)
             found |= set(candidates[np.isin(candidates, wanted)].tolist())
-    return {name: len(found & set(words.tolist())) for name, words in turned.items()}
+    lists = disguised.items()
+    return {name: len(found & set(words.tolist())) for name, words in lists}
 
 
 class SearchedGrid:
@@ -66,8 +71,9 @@ class SearchedGrid:
         report = self.path.with_suffix(".json")
         is_last = messages[0].metadata.message_type == "query.result"
         if is_last and not report.exists():
-            with np.load(self.path) as turned:
-                found = count_in_memory({**turned, "control": ~self.control})
+            control = self.control * np.uint64(FACTOR)
+            with np.load(self.path) as disguised:
+                found = count_in_memory({**disguised, "control": control})
             report.write_text(json.dumps(found))
         return self.grid.push_messages(messages)
 

@@ -118,6 +118,15 @@ def test_everyone_who_fails_is_left_out_and_named(bad_sites, federate):
     assert "4711" not in (folder / "report.json").read_text()
 
 
+def test_who_reads_an_old_report_does_not_see_half_of_a_new_one(federate):
+    _, folder, _ = federate(ALIGNER, ["phone", "flatbed"])
+    before = (folder / "report.json").read_text()
+    with (folder / "report.json").open() as old:
+        report, _, _ = federate(ALIGNER, ["phone", "flatbed", "fax"])
+        assert old.read() == before
+    assert len(report.clients) == 3
+
+
 def test_result_is_that_of_the_others(bad_sites, federate, digits):
     X, _, site = digits
     good = ["flatbed", "phone"]

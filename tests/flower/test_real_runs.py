@@ -370,19 +370,23 @@ def secure_app(tmp_path):
     return folder
 
 
+# That of secure_server_app.py.
+FACTOR = 0x9E3779B97F4A7C15
+
+
 @pytest.fixture
 def numbers_of_sites(tmp_path, digits):
-    """File with numbers of each site that no server may have, bits turned over."""
+    """File with numbers of each site that no server may have, times a factor."""
     X, y, site = digits
-    turned = {}
+    disguised = {}
     for name in SITES:
         rows = site == name
         message = FedCGSClassifier().client_update(X[rows], y[rows])
         parts = [X[rows], message.means, message.covariance, *message.sums()[1:]]
         words = np.concatenate([part.ravel()[::40].view(np.uint64) for part in parts])
-        turned[name] = ~np.unique(words[words != 0])
+        disguised[name] = np.unique(words[words != 0]) * np.uint64(FACTOR)
     path = tmp_path / "numbers.npz"
-    np.savez(path, **turned)
+    np.savez(path, **disguised)
     return path
 
 
@@ -422,8 +426,10 @@ def test_secure_aggregation(make_sites, secure_app, numbers_of_sites, digits, tm
         assert_allclose(model.intercept, expected.intercept_, rtol=1e-9)
     found = json.loads(numbers_of_sites.with_suffix(".json").read_text())
     assert found == {**dict.fromkeys(SITES, 0), "control": 100}
-    with np.load(numbers_of_sites) as turned:
-        check_files_of_server(federation, ~np.concatenate(list(turned.values())))
+    with np.load(numbers_of_sites) as disguised:
+        numbers = np.concatenate(list(disguised.values()))
+    inverse = np.uint64(pow(FACTOR, -1, 2**64))
+    check_files_of_server(federation, numbers * inverse)
 
 
 def check_files_of_server(federation, numbers):

@@ -148,17 +148,13 @@ def test_sums_are_off_by_no_more_than_stated(clip_norm):
 class Extreme:
     """Sums of a client that has as many rows as may be, all of them as long."""
 
-    def __init__(self, settings, sign):
-        self.size, self.sign = settings.max_samples, sign
-        self.norm = settings.clip_norm
+    def __init__(self, settings, direction):
+        self.size = settings.max_samples
+        self.row = settings.clip_norm * np.array(direction)
 
     def sums(self):
-        first, second = self.size * self.norm, self.size * self.norm**2
-        return (
-            np.array([self.size]),
-            np.array([[self.sign * first, 0.0]]),
-            np.array([[second, self.sign * second], [self.sign * second, second]]),
-        )
+        moment = self.size * np.outer(self.row, self.row)
+        return np.array([self.size]), self.size * self.row[None, :], moment
 
 
 @pytest.mark.parametrize("n_clients", [3, 200])
@@ -167,12 +163,20 @@ class Extreme:
 def test_largest_sums_do_not_wrap(n_clients, max_samples, clip_norm):
     settings = SecureAggregation(clip_norm, max_samples)
     numbers = FixedPoint(settings, n_clients, 1, 2)
-    for sign in (1, -1):
-        one = Extreme(settings, sign)
+    for direction in ([1, 0], [-1, 0], [0.6, -0.8]):
+        one = Extreme(settings, direction)
         total = numbers.encode(one, max_samples) * np.uint64(n_clients)
         found = numbers.decode(total)
         for sums, of_one in zip((found[0], *found[2:]), one.sums(), strict=True):
             assert_allclose(sums, n_clients * of_one, rtol=1e-12)
+
+
+def test_rows_whose_squares_overflow_are_shortened_too():
+    steps = SecureSteps(SecureAggregation(10.0, 100), [0, 1])
+    X = np.array([[3e200, -4e200], [0.0, 1e308], [3.0, 4.0]])
+    clipped, n_clipped = steps.clip(X)
+    assert_allclose(clipped, [[6.0, -8.0], [0.0, 10.0], [3.0, 4.0]], rtol=1e-12)
+    assert n_clipped == 2
 
 
 def test_features_that_do_not_vary_are_no_trouble(secure, app_of, rows_of):
@@ -298,6 +302,51 @@ def test_answers_of_another_length_leave_a_site_out(step, data, secure, app_of):
     (record,) = report.left_out
     assert record.step == step
     assert record.code in ("refused", "malformed")
+
+
+# ------------------------------------------------------- sums that cannot be used
+
+
+@pytest.mark.parametrize("clip_norm", [1e9, 1e150])
+def test_rounding_that_hides_how_rows_vary_ends_the_run(clip_norm, secure):
+    settings = SecureAggregation(clip_norm, max_samples=10_000)
+    report, folder, received = secure(settings=settings, fails=True)
+    assert "the sums could not be read: rounding may be" in report.reason
+    assert "Take a clip_norm and max_samples that are closer" in report.reason
+    assert not (folder / "model.slot").exists()
+    assert received == {}
+
+
+def test_site_that_does_not_shorten_its_rows_ends_the_run(secure, monkeypatch):
+    monkeypatch.setattr(SecureSteps, "clip", lambda self, X: (X, 0))
+    settings = SecureAggregation(clip_norm=20.0, max_samples=10_000)
+    report, folder, _ = secure(settings=settings, fails=True)
+    assert "they are of rows longer than clip_norm=20" in report.reason
+    assert not (folder / "model.slot").exists()
+
+
+@pytest.mark.parametrize(
+    ("sums", "moment", "match"),
+    [
+        ([[7.0, 8.0]], 50 * np.eye(2), "rows longer than clip_norm=1"),
+        ([[0.0, 0.0]], 5.1 * np.eye(2), "rows longer than clip_norm=1"),
+        ([[8.0, 0.0]], 5 * np.eye(2), "squares of feature 0 .* is -1.4"),
+        ([[0.0, 0.0]], 1e-12 * np.eye(2), "rounding may be"),
+    ],
+)
+def test_sums_of_no_rows_are_refused(sums, moment, match):
+    class Forged:
+        def sums(self):
+            return np.array([10]), np.array(sums), moment
+
+    numbers = FixedPoint(SecureAggregation(1.0, 2**20), 3, 1, 2)
+
+    def read():
+        counts, _, *found = numbers.decode(numbers.encode(Forged(), 0))
+        return numbers.pooled([0], counts, *found)
+
+    with pytest.raises(ValueError, match=match):
+        read()
 
 
 # ------------------------------------------------------------ what is agreed on

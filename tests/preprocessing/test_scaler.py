@@ -13,6 +13,7 @@ from skslot import (
     FederatedScaler,
     MixedEffectsClassifier,
 )
+from skslot.datasets import load_digit_scanners
 from skslot.exchange import ColumnStatistics, MessageError, load_message, load_messages
 from skslot.model_selection import FederatedGridSearchCV
 
@@ -297,3 +298,118 @@ def test_more_rows_than_can_be_counted_are_refused():
     other = ColumnStatistics(n, np.array([n]), np.zeros(1), np.zeros(1), "B")
     with pytest.raises(MessageError, match="n_samples of all clients"):
         FederatedScaler().server_aggregate([one, other])
+
+
+# ------------------------------------------------------------ clients that stand out
+
+
+@pytest.fixture
+def honest():
+    """A table of four sites: age, a skewed laboratory value, a rare sign, a score."""
+    rng = np.random.default_rng(0)
+    columns = [
+        rng.normal(60, 10, 400),
+        rng.lognormal(8, 1, 400),
+        rng.random(400) < 0.02,
+        rng.normal(size=400),
+    ]
+    return np.column_stack(columns), np.repeat(list("ABCD"), 100)
+
+
+def messages_of(X, site):
+    scaler = FederatedScaler()
+    return [scaler.client_update(X[site == name], client=name) for name in "ABCD"]
+
+
+def spoil(X, how):
+    """Change the rows of site D."""
+    X = X.copy()
+    if how == "all units":
+        X[300:] *= 1e4
+    elif how == "larger":
+        X[300:, 0] *= 1000
+        X[:, 1] *= 1000  # so that the other is no more than a small part
+    elif how == "smaller":
+        X[300:, 0] /= 1000
+    elif how == "code":
+        X[300:, 0] = -999
+    return X
+
+
+@pytest.mark.parametrize(
+    ("how", "match"),
+    [
+        ("all units", "its features are about .* times larger than those of others"),
+        ("larger", "its feature 1 is about 960 times larger than that of others"),
+        ("smaller", "its feature 1 is about 1,000 times smaller than that of others"),
+        ("code", "its feature 1 is 110 standard deviations away from that of others"),
+    ],
+)
+def test_client_in_other_units_is_warned_of(how, match, honest):
+    X, site = spoil(honest[0], how), honest[1]
+    match = f"client 'D' stands out: {match}"
+    with pytest.warns(UserWarning, match=match):
+        fitted = FederatedScaler().fit(X, client_ids=site)
+    assert list(fitted.clients_report_.outliers) == ["D"]
+    messages = messages_of(X, site)
+    with pytest.warns(UserWarning, match=match):
+        FederatedScaler().server_aggregate(messages)
+    with pytest.warns(UserWarning, match=match):
+        from_messages = FederatedScaler().fit_messages(messages)
+    expected = fitted.clients_report_.to_dicts()
+    assert from_messages.clients_report_.to_dicts() == expected
+    ignoring = FederatedScaler(outliers="ignore").fit(X, client_ids=site)
+    assert np.array_equal(ignoring.scale_, fitted.scale_)
+
+
+@pytest.mark.parametrize("how", ["all units", "larger", "smaller", "code"])
+def test_client_that_is_left_out_changes_nothing(how, honest):
+    X, site = spoil(honest[0], how), honest[1]
+    expected = FederatedScaler().fit(X[:300], client_ids=site[:300])
+    scaler = FederatedScaler(outliers="leave_out")
+    with pytest.warns(UserWarning, match="client 'D' was left out"):
+        scaler.fit(X, client_ids=site)
+    assert np.array_equal(scaler.mean_, expected.mean_)
+    assert np.array_equal(scaler.scale_, expected.scale_)
+    with pytest.warns(UserWarning, match="client 'D' was left out"):
+        answer = scaler.server_aggregate(messages_of(X, site))
+    assert answer == expected.statistics_
+
+
+def test_rows_of_who_was_left_out_are_not_forgotten(honest):
+    """With more rows, which are as they should be, they are judged together."""
+    X, site = spoil(honest[0], "all units"), honest[1]
+    whole = np.vstack([X, honest[0]]), np.tile(site, 2)
+    scaler = FederatedScaler(outliers="leave_out")
+    with pytest.warns(UserWarning, match="client 'D' was left out"):
+        expected = FederatedScaler(outliers="leave_out").fit(
+            whole[0], client_ids=whole[1]
+        )
+    for rows in (X, honest[0]):
+        with pytest.warns(UserWarning, match="client 'D' was left out"):
+            scaler.partial_fit(rows, client_ids=site)
+    np.testing.assert_allclose(scaler.scale_, expected.scale_, rtol=1e-12)
+    assert scaler.clients_report_["D"].n_samples == 200
+
+
+@pytest.mark.parametrize("case", ["as it is", "missing", "common", "constant", "few"])
+def test_honest_clients_are_quiet(case, honest):
+    X, site = honest
+    if case == "missing":
+        X[300:, 0] = np.nan
+    elif case == "common":  # a sign that is rare elsewhere
+        X[300:, 2] = 1.0
+    elif case == "constant":
+        X[300:, [0, 3]] = 62.0, 0.5
+    elif case == "few":
+        X, site = X[:303], site[:303]
+        X[300:] = X[300]
+    report = FederatedScaler().fit(X, client_ids=site).clients_report_
+    assert report.outliers == {}
+    assert report.clients == ["A", "B", "C", "D"]
+
+
+def test_digits_of_scanners_are_quiet():
+    data = load_digit_scanners()
+    scaler = FederatedScaler().fit(data.data, client_ids=data.client_ids)
+    assert scaler.clients_report_.outliers == {}
