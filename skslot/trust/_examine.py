@@ -21,7 +21,7 @@ FEWEST_ROWS = 10
 # Fewest clients that hold a class, for one of them to be measured by the others.
 FEWEST_HOLDERS = 3
 # A unit changes mean and deviation of a feature alike, up to what sites differ by.
-ALIKE = 3.0
+ALIKE = 2.0
 # Makes the median absolute deviation of normal numbers their standard deviation.
 MAD = 1.4826
 
@@ -239,8 +239,9 @@ def _judge_column(means, deviations, ordinary):
     # zero varies with how often it is not
     has_unit = np.zeros(len(means), dtype=bool)
     if size >= deviation / 2:
-        is_large, is_small = ratios >= MOST_DISTANCE, ratios <= 1 / MOST_DISTANCE
         of_means = np.abs(means) / size
+        is_large = np.minimum(ratios, of_means) >= MOST_DISTANCE
+        is_small = np.maximum(ratios, of_means) <= 1 / MOST_DISTANCE
         alike = (of_means <= ALIKE * ratios) & (ratios <= ALIKE * of_means)
         has_unit = (is_large | is_small) & (ratios > 0) & alike
     words = {}

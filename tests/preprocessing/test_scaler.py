@@ -409,7 +409,13 @@ def test_honest_clients_are_quiet(case, honest):
     assert report.clients == ["A", "B", "C", "D"]
 
 
-def test_digits_of_scanners_are_quiet():
+@pytest.mark.parametrize("by_class", [False, True])
+def test_digits_of_scanners_are_quiet(by_class):
     data = load_digit_scanners()
-    scaler = FederatedScaler().fit(data.data, client_ids=data.client_ids)
+    site = data.client_ids
+    if by_class:
+        site = [
+            f"{name}, {label}" for name, label in zip(site, data.target, strict=True)
+        ]
+    scaler = FederatedScaler().fit(data.data, client_ids=site)
     assert scaler.clients_report_.outliers == {}
