@@ -209,6 +209,7 @@ def test_masked_arrays_are_refused():
 
 @pytest.mark.parametrize("integers_first", [False, True])
 def test_heads_of_integers_and_of_numbers_do_not_go_together(integers_first):
+    pytest.importorskip("torch")
     classifier = FedAvgClassifier(standardize=False, random_state=0)
     X = np.random.default_rng(0).standard_normal((20, 2))
     a, b = (classifier.client_update(X, np.arange(20) % 2, client=c) for c in "AB")
