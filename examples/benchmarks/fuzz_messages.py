@@ -484,7 +484,7 @@ def _forged_array(rng, array):
         case 6:
             flat[: rng.integers(flat.size + 1)] *= factor
     if rng.random() < 0.02:
-        return np.rint(array).astype(np.int64)
+        return np.asarray(np.rint(array), dtype=np.int64)
     return array
 
 
