@@ -7,10 +7,10 @@ Run with::
     python examples/benchmarks/bench_exchange.py --clients 1000 --labels --mixed
 
 Writes one file per client, then aggregates them in a process of its own that reads
-them as a stream, and prints the peak memory of that process. The files go to a
-temporary folder: 527 kB each with 512 features in float32. With ``--labels`` there are
-ten classes, and a classifier is made from the same files as well: FedCGS, or with
-``--mixed`` mixed effects without linear maps.
+them as a stream, in ``--jobs`` threads, and prints the peak memory of that process. The
+files go to a temporary folder: 527 kB each with 512 features in float32. With
+``--labels`` there are ten classes, and a classifier is made from the same files as
+well: FedCGS, or with ``--mixed`` mixed effects without linear maps.
 """
 
 import argparse
@@ -31,12 +31,12 @@ from skslot import FedCGSClassifier, FederatedOTAligner, MixedEffectsClassifier
 from skslot.exchange import load_messages
 
 
-def estimator(labels, mixed=False):
+def estimator(labels, mixed=False, n_jobs=None):
     """What the clients and the server run."""
     if mixed:
-        return MixedEffectsClassifier(tau=0)
-    aligner = FederatedOTAligner()
-    return FedCGSClassifier(aligner=aligner) if labels else aligner
+        return MixedEffectsClassifier(tau=0, n_jobs=n_jobs)
+    aligner = FederatedOTAligner(n_jobs=n_jobs)
+    return FedCGSClassifier(aligner=aligner, n_jobs=n_jobs) if labels else aligner
 
 
 def write_files(folder, n_clients, n_features, dtype, labels, mixed):
@@ -67,14 +67,14 @@ class Progress:
         self.passes += done == total
 
 
-def aggregate(folder, labels, mixed):
+def aggregate(folder, labels, mixed, n_jobs):
     """Align the clients of a folder and print what it took."""
     progress = Progress()
     messages = load_messages(
         sorted(folder.glob("*.slot")), on_error="skip", progress=progress
     )
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    result = estimator(labels, mixed).server_aggregate(messages)
+    result = estimator(labels, mixed, n_jobs).server_aggregate(messages)
     seconds = time.perf_counter() - progress.start
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print("", file=sys.stderr)
@@ -92,10 +92,12 @@ def main():
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--labels", action="store_true")
     parser.add_argument("--mixed", action="store_true", help="with --labels")
+    parser.add_argument("--jobs", type=int, default=1, help="threads of the server")
     parser.add_argument("--aggregate", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.aggregate:
-        aggregate(arguments.aggregate, arguments.labels, arguments.mixed)
+        kind = arguments.labels, arguments.mixed
+        aggregate(arguments.aggregate, *kind, arguments.jobs)
         return
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()
@@ -111,6 +113,7 @@ def main():
         print(f"{size:.0f} MB written in {time.perf_counter() - start:.0f} s")
         command = [sys.executable, __file__, "--aggregate", folder]
         command += ["--labels"] * arguments.labels + ["--mixed"] * arguments.mixed
+        command += ["--jobs", str(arguments.jobs)]
         subprocess.run(command, check=True)
 
 

@@ -83,8 +83,8 @@ class Site(NamedTuple):
         if shrinkage is None:
             coefficient = shrinkage_coefficient("oas", self.sample, n_samples)
             shrinkage = floored_coefficient(self.sample, coefficient)
-        facts = self.client, n_samples, self.mean, self.sample.diagonal().copy()
-        return ClientGaussian(*facts, shrinkage, False, self.encoder, self.sample)
+        facts = self.client, n_samples, self.mean, shrinkage, False, self.encoder
+        return ClientGaussian.of(*facts, self.sample)
 
 
 def site_of_moments(client, moments, class_means):

@@ -38,6 +38,7 @@ SHRINKAGE_FLOOR = 1e-4
 class ClientGaussian(NamedTuple):
     """What alignment knows of a client; ``sample`` is its covariance as it is.
 
+    If it ``is_constant``, its rows do not vary, and only their mean can be aligned.
     Facts about a client are the same without the covariance, which may not fit in
     memory for all of them.
     """
@@ -45,22 +46,36 @@ class ClientGaussian(NamedTuple):
     client: object
     n_samples: int
     mean: np.ndarray
-    variances: np.ndarray
+    total_variance: float
+    is_constant: bool
     shrinkage: float
     is_singular: bool
     encoder: str | None
     sample: np.ndarray | None
     privacy: dict | None = None
 
+    @classmethod
+    def of(
+        cls,
+        client,
+        n_samples,
+        mean,
+        shrinkage,
+        is_singular,
+        encoder,
+        sample,
+        privacy=None,
+    ):
+        """Describe a client, of whose variances the sum is kept."""
+        variances = sample.diagonal()
+        variation = float(variances.sum()), is_constant(variances, mean)
+        facts = client, n_samples, mean, *variation, shrinkage, is_singular
+        return cls(*facts, encoder, sample, privacy)
+
     @property
     def facts(self):
         """All but the covariance."""
         return self._replace(sample=None)
-
-    @property
-    def is_constant(self):
-        """Whether the rows do not vary, so that only their mean can be aligned."""
-        return is_constant(self.variances, self.mean)
 
     @property
     def covariance(self):
@@ -86,9 +101,8 @@ def describe_rows(moments, shrinkage, client=None):
     coefficient = floored_coefficient(sample, moments.covariance(shrinkage)[1])
     # symmetric but for rounding: the triangle that messages have, for the same bits
     sample = unpack_triangle(pack_triangle(sample))
-    facts = client, moments.n_samples, moments.mean, sample.diagonal().copy()
-    is_singular = _is_floor(coefficient)
-    return ClientGaussian(*facts, coefficient, is_singular, None, sample)
+    facts = client, moments.n_samples, moments.mean, coefficient
+    return ClientGaussian.of(*facts, _is_floor(coefficient), None, sample)
 
 
 def describe_message(message, shrinkage=None):
@@ -106,9 +120,9 @@ def describe_message(message, shrinkage=None):
     sample = unpack_triangle(sent.covariance_triangle)
     if shrinkage is None:
         shrinkage = floored_coefficient(sample, sent.shrinkage)
-    facts = sent.client, sent.n_samples, sent.mean, sample.diagonal().copy()
-    facts += shrinkage, _is_floor(sent.shrinkage), sent.encoder, sample, sent.privacy
-    return ClientGaussian(*facts)
+    facts = sent.client, sent.n_samples, sent.mean, shrinkage
+    facts += _is_floor(sent.shrinkage), sent.encoder, sample, sent.privacy
+    return ClientGaussian.of(*facts)
 
 
 class Survey(NamedTuple):

@@ -457,7 +457,7 @@ class FederatedOTAligner(ClientAligner):
                 raise ValueError(self._labels_missing)
         cells = [class_means[client] for client in founders]
         return alignment.at(
-            tau_of_cells(cells, [facts[each].variances.sum() for each in founders])
+            tau_of_cells(cells, [facts[each].total_variance for each in founders])
         )
 
     def _part_for_alignment(self, moments):

@@ -158,25 +158,25 @@ def transport_matrix(source, target):
     source_unit, target_unit = np.trace(source), np.trace(target)
     if target_unit == 0:
         return np.zeros_like(source)
-    if source_unit > 0:
-        source = source / source_unit
     with one_blas_thread():
-        matrix = _transport_matrix(source, target / target_unit)
-    return np.sqrt(target_unit) / np.sqrt(source_unit) * matrix
+        factor = _factor_of_source(source / source_unit if source_unit > 0 else source)
+        product = congruence(target / target_unit, factor)
+        eigenvalues, vectors = eigh(product, overwrite=True)
+        check_eigenvalues(eigenvalues, "target")
+        vectors *= np.maximum(eigenvalues, 0.0) ** 0.25
+        matrix = gram(solve_left_transposed(factor, vectors))
+    matrix *= np.sqrt(target_unit) / np.sqrt(source_unit)
+    return matrix
 
 
-def _transport_matrix(source, target):
+def _factor_of_source(source):
     try:
-        factor = cholesky(source)
+        return cholesky(source)
     except LinAlgError:
         raise ValueError(
             "source is not positive definite, so no map leaves it; shrink it first, "
             "for example with FeatureMoments.covariance(shrinkage=...)."
         ) from None
-    eigenvalues, vectors = eigh(congruence(target, factor), overwrite=True)
-    check_eigenvalues(eigenvalues, "target")
-    vectors *= np.maximum(eigenvalues, 0.0) ** 0.25
-    return gram(solve_left_transposed(factor, vectors))
 
 
 def displacement_map(mean, matrix, target_mean, tau):
