@@ -2,11 +2,13 @@
 
 import unicodedata
 from collections.abc import Hashable, Iterable
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
 from numbers import Real
 
 import numpy as np
+from sklearn import get_config
 from sklearn.base import OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils import (
     assert_all_finite,
@@ -20,15 +22,6 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from ._sklearn_compat import Interval, StrOptions
 from ._warnings import warn_user
 
-REMEDY = (
-    "Pass client_ids=... with one id per row. Inside a Pipeline switch metadata "
-    "routing on with sklearn.set_config(enable_metadata_routing=True) and pass "
-    "client_ids to fit, predict and score. A search with scoring='accuracy' or "
-    "make_scorer(...) does not hand ids on: use scoring=None or "
-    "skslot.metrics.make_client_scorer(), and predict with "
-    "search.best_estimator_.predict(X, client_ids=...). Or keep the ids as a column of "
-    "X and set client_column=..., which works with every scorer."
-)
 # Of the parameters about clients that stand out.
 GUARD_CONSTRAINTS = {
     "outliers": [StrOptions({"warn", "leave_out", "ignore"})],
@@ -61,7 +54,8 @@ class ClientAwareMixin:
         ``reset`` forgets earlier rows, ``adding`` is for rows to learn from either way.
         """
         if self.client_column is None:
-            X = validate_data(self, X, reset=reset, **FEATURES)
+            with explain_text_columns(X):
+                X = validate_data(self, X, reset=reset, **FEATURES)
         else:
             validate_data(self, X, reset=reset, skip_check_array=True)
             X, client_ids = self._read_client_column(X, client_ids)
@@ -72,7 +66,7 @@ class ClientAwareMixin:
             if reset and y is not None:
                 warn_user(
                     "fitted without client_ids: y was not taken as ids, all rows are "
-                    f"one client. {REMEDY}"
+                    f"one client. {remedy()}"
                 )
         else:
             groups = self._groups_without_ids(len(X))
@@ -182,7 +176,53 @@ class ClientAwareMixin:
 
     def _check_features(self, X):
         """Features without ids, in float32 or float64; not yet checked for NaN."""
-        return check_array(X, estimator=self, **FEATURES)
+        with explain_text_columns(X):
+            return check_array(X, estimator=self, **FEATURES)
+
+
+@contextmanager
+def explain_text_columns(X):
+    """Name the columns of a table that are text, where numbers are needed."""
+    try:
+        yield
+    except ValueError as error:
+        names = [name for name in getattr(X, "columns", ()) if _is_text(X[name])]
+        if not names or "could not convert" not in str(error):
+            raise
+        raise ValueError(
+            f"{error}. X has text in the columns {shorten(names)}. If one of them says "
+            "whose rows these are, set client_column to its name; encode the others, "
+            "or leave them out."
+        ) from error
+
+
+def _is_text(column):
+    try:
+        np.asarray(column, dtype=float)
+    except (TypeError, ValueError):
+        return True
+    return False
+
+
+def remedy():
+    """Say how ids arrive: with metadata routing on, who loses them nevertheless."""
+    if not get_config()["enable_metadata_routing"]:
+        return (
+            "Pass client_ids=... with one id per row, or keep the ids as a column of X "
+            "and set client_column=..., which also works inside a Pipeline, a search "
+            "and other wrappers. These pass client_ids on only with metadata routing, "
+            "which sklearn.set_config(enable_metadata_routing=True) switches on."
+        )
+    return (
+        "Pass client_ids=... with one id per row, to predict and score as well. If you "
+        "did, a wrapper does not pass them on, although metadata routing is on: "
+        "CalibratedClassifierCV, VotingClassifier, permutation_importance and "
+        "cross_val_predict do not, nor does a search with scoring='accuracy' or "
+        "make_scorer(...). Keep the ids as a column of X and set client_column=..., "
+        "which needs no passing on. In a search, scoring=None and "
+        "skslot.metrics.make_client_scorer() get client_ids too, and so does "
+        "search.best_estimator_.predict(X, client_ids=...)."
+    )
 
 
 def refuse_lost_labels(labels, name):
@@ -366,10 +406,30 @@ def split_client_column(X, client_column, client_ids=None):
     position = _column_position(client_column, names, X.shape[1])
     if X.shape[1] == 1:
         raise ValueError("X has no features, only the client column.")
+    ids = X[:, position] if names is None else X[names[position]]
+    refuse_fractions(ids, client_column)
     if names is None:
-        return np.delete(X, position, axis=1), X[:, position], position
+        return np.delete(X, position, axis=1), ids, position
     others = names[:position] + names[position + 1 :]
-    return X[others], X[names[position]], position
+    return X[others], ids, position
+
+
+def refuse_fractions(ids, client_column):
+    """Refuse numbers that name nobody: the column is another than it was meant to be.
+
+    Wrappers that select columns, such as RFE, move the last one.
+    """
+    ids = np.asarray(ids)
+    if ids.dtype.kind != "f":
+        return
+    wrong = ids[np.isfinite(ids) & (ids != np.round(ids))]
+    if len(wrong):
+        raise ValueError(
+            f"client_column={client_column!r} holds numbers such as {wrong[0]:.4g}, "
+            "which are no ids. Is it the right column? A wrapper that selects columns, "
+            "such as RFE, moves it: give ids there as client_ids, with metadata "
+            "routing on."
+        )
 
 
 def insert_client_column(features, like, client_column):
@@ -411,7 +471,8 @@ def _column_position(client_column, names, n_columns):
         if names is None:
             raise ValueError(
                 f"client_column={client_column!r} is a name, but X has no column "
-                "names; pass a DataFrame or the integer position of the column."
+                "names; pass a DataFrame or the integer position of the column. Some "
+                "steps and wrappers, such as BaggingClassifier, make arrays of tables."
             )
         if client_column not in names:
             raise ValueError(

@@ -1,6 +1,14 @@
 """Packages that are not always installed, imported when they are needed."""
 
 from importlib import import_module
+from importlib.util import find_spec
+
+LEFT_OUT = '{} is left out: it needs pip install "skslot[torch]".'
+
+
+def can_train_nets():
+    """Whether what FedAvg needs is installed."""
+    return all(find_spec(package) for package in ("torch", "skorch"))
 
 
 def import_optional(module, extra, purpose):

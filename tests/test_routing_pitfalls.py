@@ -1,26 +1,47 @@
 """Where scikit-learn hands ids on, and where it does not: an error, no wrong score."""
 
+import re
 import subprocess
 import sys
 import warnings
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 import sklearn
+from sklearn.base import clone
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.ensemble import (
+    AdaBoostClassifier,
+    BaggingClassifier,
+    StackingClassifier,
+    VotingClassifier,
+)
+from sklearn.feature_selection import RFE, SelectFromModel, SequentialFeatureSelector
+from sklearn.inspection import permutation_importance
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import accuracy_score, make_scorer
 from sklearn.model_selection import (
+    FixedThresholdClassifier,
     GridSearchCV,
     StratifiedKFold,
+    TunedThresholdClassifierCV,
     cross_val_predict,
     cross_val_score,
+    cross_validate,
+    learning_curve,
+    validation_curve,
 )
+from sklearn.multiclass import OneVsOneClassifier, OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
+from sklearn.semi_supervised import SelfTrainingClassifier
 
-from skslot import FedCGSClassifier, FederatedOTAligner
+from skslot import FedCGSClassifier, FederatedOTAligner, MixedEffectsClassifier
 from skslot.datasets import make_shifted_clients
 from skslot.metrics import make_client_scorer
+from skslot.model_selection import FederatedGridSearchCV
 
 shifted = make_shifted_clients(
     n_samples=240,
@@ -168,6 +189,163 @@ def test_ids_of_wrong_length_are_refused(routing, make, tau, wrong, scoring):
             cv=CV,
             error_score="raise",
         )
+
+
+# -------------------------------------------------------- the table in the docs
+
+
+def fit_and_predict(wrap):
+    return lambda model, X, **ids: wrap(model).fit(X, BINARY, **ids).predict(X)
+
+
+def select(wrap):
+    return lambda model, X, **ids: wrap(model).fit(X, BINARY, **ids).transform(X)
+
+
+def validate(function, **options):
+    return lambda model, X, **ids: function(
+        model, X, BINARY, cv=CV, params=ids, error_score="raise", **options
+    )
+
+
+def two(model):
+    return [("one", model), ("two", clone(model))]
+
+
+def search_and_predict(model, X, **ids):
+    search = GridSearchCV(model, {}, cv=CV, error_score="raise").fit(X, BINARY, **ids)
+    return search.best_estimator_.predict(X, **ids)
+
+
+def search_by_cells(model, X, **ids):
+    search = FederatedGridSearchCV(model, {}, cv=2).fit(X, BINARY, **ids)
+    return search.predict(X, **ids)
+
+
+def curve_of_tau(model, X, **ids):
+    (tau,) = (name for name in model.get_params() if name.endswith("tau"))
+    options = {"param_name": tau, "param_range": [0.0, 0.5]}
+    return validate(validation_curve, **options)(model, X, **ids)
+
+
+BINARY = (Y == 1).astype(int)
+UNLABELLED = np.where(np.arange(len(Y)) % 5, BINARY, -1)
+WRAPPERS = {
+    "FederatedGridSearchCV": search_by_cells,
+    "GridSearchCV": search_and_predict,
+    "cross_validate": validate(cross_validate),
+    "cross_val_score": validate(cross_val_score),
+    "learning_curve": validate(learning_curve, shuffle=True, random_state=0),
+    "validation_curve": curve_of_tau,
+    'scoring="accuracy"': validate(cross_val_score, scoring="accuracy"),
+    "make_scorer": validate(cross_val_score, scoring=make_scorer(accuracy_score)),
+    "cross_val_predict": lambda model, X, **ids: cross_val_predict(
+        model, X, BINARY, cv=CV, params=ids
+    ),
+    "permutation_importance": lambda model, X, **ids: permutation_importance(
+        model.fit(X, BINARY, **ids), X, BINARY, n_repeats=1
+    ),
+    "CalibratedClassifierCV": fit_and_predict(partial(CalibratedClassifierCV, cv=2)),
+    "VotingClassifier": fit_and_predict(lambda model: VotingClassifier(two(model))),
+    "StackingClassifier": fit_and_predict(
+        lambda model: StackingClassifier(two(model), cv=2)
+    ),
+    "OneVsRestClassifier": fit_and_predict(OneVsRestClassifier),
+    "TunedThresholdClassifierCV": fit_and_predict(
+        partial(TunedThresholdClassifierCV, cv=2)
+    ),
+    "FixedThresholdClassifier": fit_and_predict(FixedThresholdClassifier),
+    "BaggingClassifier": fit_and_predict(
+        lambda model: BaggingClassifier(model, n_estimators=2, random_state=0)
+    ),
+    "OneVsOneClassifier": fit_and_predict(OneVsOneClassifier),
+    "SelfTrainingClassifier": lambda model, X, **ids: (
+        SelfTrainingClassifier(model, max_iter=1).fit(X, UNLABELLED, **ids).predict(X)
+    ),
+    "SequentialFeatureSelector": select(
+        lambda model: SequentialFeatureSelector(model, n_features_to_select=1, cv=2)
+    ),
+    "SelectFromModel": select(SelectFromModel),
+    "RFE": select(RFE),
+    "AdaBoostClassifier": fit_and_predict(AdaBoostClassifier),
+}
+# One takes no ids, the other passes on those of all rows where it fits some.
+SPEAK_FOR_THEMSELVES = "AdaBoostClassifier", "SelfTrainingClassifier"
+
+
+def rows_of_the_table():
+    """Name, what is said of client_ids and what of client_column."""
+    page = Path(__file__).parents[1] / "docs" / "user_guide" / "pitfalls.rst"
+    table = page.read_text().split(".. list-table::")[1].split("\n\nThe selectors")[0]
+    rows = re.findall(r"\* - (.*)\n +- (.*)\n +- (.*)", table)[1:]
+    return [(re.findall("``(.*?)``", name)[0], *said) for name, *said in rows]
+
+
+def mixed(client_column=None):
+    return MixedEffectsClassifier(client_column=client_column)
+
+
+TABLE = pytest.mark.parametrize(
+    ("name", "by_ids", "by_column"), rows_of_the_table(), ids=lambda text: text
+)
+KINDS = pytest.mark.parametrize("make", [pipeline, classifier, mixed])
+
+
+def test_the_table_has_all_that_was_tried():
+    assert [name for name, *_ in rows_of_the_table()] == list(WRAPPERS)
+
+
+@TABLE
+@KINDS
+def test_wrappers_pass_ids_on_or_an_error_says_that_they_do_not(
+    routing, name, by_ids, by_column, make
+):
+    if make is pipeline and "of a classifier" in by_ids:
+        return
+    if by_ids.startswith("yes"):
+        WRAPPERS[name](make(), X, client_ids=IDS)
+        return
+    with pytest.raises((TypeError, ValueError), match="client_ids") as raised:
+        WRAPPERS[name](make(), X, client_ids=IDS)
+    if name not in SPEAK_FOR_THEMSELVES:
+        assert "a wrapper does not pass them on" in str(raised.value)
+        assert "client_column=..., which needs no passing on" in str(raised.value)
+        assert "set_config" not in str(raised.value)
+
+
+@TABLE
+@KINDS
+def test_wrappers_work_with_a_column_as_the_table_says(name, by_ids, by_column, make):
+    names = np.array(["north", "south", "west"], dtype=object)
+    named = FRAME.assign(site=names[IDS])
+    if by_column == "yes":
+        WRAPPERS[name](make(client_column="site"), named)
+        return
+    with pytest.raises((TypeError, ValueError, IndexError)):
+        WRAPPERS[name](make(client_column="site"), named)
+    if by_column.startswith("by position"):
+        WRAPPERS[name](
+            make(client_column=-1), FRAME if "numbers" in by_column else named
+        )
+
+
+@KINDS
+def test_features_are_not_taken_for_ids(make):
+    moved = np.column_stack([X, IDS])
+    make(client_column=-1).fit(moved, Y)
+    with pytest.raises(ValueError, match=r"client_column=0 holds numbers such as .*\."):
+        make(client_column=0).fit(moved, Y)
+
+
+@KINDS
+def test_a_forgotten_client_column_is_named(make):
+    named = FRAME.assign(site=np.array(["north", "south", "west"])[IDS])
+    with pytest.raises(
+        ValueError, match=r"text in the columns \['site'\].*client_column"
+    ):
+        make().fit(named, Y)
+    with pytest.raises(ValueError, match=r"text in the columns \['a'\]"):
+        make(client_column="site").fit(named.assign(a="old"), Y)
 
 
 def test_import_changes_nothing_global():

@@ -10,13 +10,13 @@ from sklearn.utils.validation import check_is_fitted, check_memory
 from .. import __version__
 from .._clients import (
     GUARD_CONSTRAINTS,
-    REMEDY,
     ClientGroups,
     ClientTransformerMixin,
     assert_finite_by_client,
     check_client_name,
     clients_array,
     order_clients,
+    remedy,
     shorten,
     without,
 )
@@ -503,7 +503,7 @@ class ClientAligner(ClientTransformerMixin, BaseEstimator):
         if len(clients) > 1:
             raise ValueError(
                 f"client_ids is missing, but {len(clients)} clients were fitted, each "
-                f"with a map of its own. {REMEDY}"
+                f"with a map of its own. {remedy()}"
             )
         if not clients:
             raise ValueError("no client is known yet; call add_client(X, client).")

@@ -111,7 +111,7 @@ def bench(arguments):
     Print its table: accuracy per client, macro mean, standard deviation over clients,
     gain of the alignment; pca writes two figures. "unlabelled", "methods" and lines
     with "ours" are not in the paper. Without --features it runs on embedded data.
-    FedAvg needs pip install "skslot[torch]".
+    FedAvg is left out without pip install "skslot[torch]".
 
     example: skslot bench main --features features.npz --runs 5
     """

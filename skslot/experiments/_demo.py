@@ -1,12 +1,12 @@
 """The tour on embedded data that ``skslot demo`` prints."""
 
 from dataclasses import dataclass
-from importlib.util import find_spec
 from textwrap import fill
 
 import numpy as np
 from sklearn import config_context
 
+from .._optional import LEFT_OUT, can_train_nets
 from .._text import text_table
 from ..alignment import FederatedOTAligner
 from ..classifiers import (
@@ -80,7 +80,7 @@ class DemoResult:
         rows.append(["mixed effects", "", *_cells(*measured)])
         text = text_table(rows, "llr")
         if "O-FedAvg" not in self.methods:
-            text += '\n\nFedAvg is left out: it needs pip install "skslot[torch]".'
+            text += f"\n\n{LEFT_OUT.format('FedAvg')}"
         return text
 
     def _search_table(self):
@@ -205,7 +205,7 @@ def _methods():
         "FedCGS": FedCGSClassifier(wire_dtype="float32"),
         "FedPFT": FedPFTClassifier(random_state=0),
     }
-    if find_spec("torch") and find_spec("skorch"):
+    if can_train_nets():
         methods["O-FedAvg"] = FedAvgClassifier(random_state=0)
     return methods
 

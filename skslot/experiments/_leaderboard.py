@@ -6,7 +6,7 @@ from itertools import groupby
 
 import numpy as np
 
-from .._optional import import_optional
+from .._optional import LEFT_OUT, import_optional
 from .._text import printable
 from ._paper_tables import (
     csv_table,
@@ -155,8 +155,7 @@ class Leaderboard:
             "client; s: seconds of one core",
             grouped_table(*self._cells(), "lllr"),
         ]
-        for name in self.left_out:
-            lines.append(f'{name} is left out: it needs pip install "skslot[torch]".')
+        lines += map(LEFT_OUT.format, self.left_out)
         for (alpha, method, alignment), runs in self._by_row().items():
             errors = [found["error"] for found in runs.values() if "error" in found]
             if errors:

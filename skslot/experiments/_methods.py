@@ -8,7 +8,6 @@ import time
 from collections import namedtuple
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.util import find_spec
 from itertools import product
 
 import numpy as np
@@ -16,6 +15,7 @@ from joblib import Parallel, delayed
 from sklearn.base import clone
 from threadpoolctl import threadpool_limits  # comes with scikit-learn
 
+from .._optional import can_train_nets
 from ..alignment import FederatedOTAligner, MixedEffectsAligner
 from ..classifiers import (
     FedAvgClassifier,
@@ -30,6 +30,7 @@ from ..classifiers import (
     MixedEffectsClassifier,
 )
 from ._leaderboard import BASE, LOCAL, POOLED, Leaderboard
+from ._paper_tables import NEED_TORCH
 from ._sites import (
     LocalDiscriminant,
     accuracy_at,
@@ -111,7 +112,6 @@ ALIGNERS = {
 }
 # The first two are not federated, the last one is an alignment itself.
 WITHOUT_ALIGNER = (LOCAL, POOLED, "mixed effects")
-NEED_TORCH = ("O-FedAvg",)
 ALPHAS = (None, 1.0, 0.1, 0.05, 0.01)
 
 
@@ -183,8 +183,9 @@ def compare_methods(
     FedCOF 2 kB
     FedCGS 12 kB
     """
-    is_missing = not (find_spec("torch") and find_spec("skorch"))
-    left_out = [*NEED_TORCH] if methods is None and is_missing else []
+    left_out = []
+    if methods is None and not can_train_nets():
+        left_out = [name for name in METHODS if name in NEED_TORCH]
     names = [name for name in methods or METHODS if name not in left_out]
     _check_names("methods", names, METHODS)
     _check_names("alignments", alignments, ALIGNERS)

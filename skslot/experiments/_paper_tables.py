@@ -11,11 +11,13 @@ from itertools import groupby
 import numpy as np
 from scipy.stats import sem
 
+from .._optional import LEFT_OUT
 from .._text import printable, text_table
 from ._sites import KNOWN_SITES, MANY, NEW_SITES
 
 ONE_SHOT = ("O-FedAvg", "FedCGS", "FedPFT")
 SEEDED = ("O-FedAvg", "FedPFT")  # the others draw nothing at random
+NEED_TORCH = ("FedAvg", "O-FedAvg")
 # Below the methods of the paper, with their strengths.
 OURS = (("local LDA", 0.0), ("mixed effects", 0.0), ("mixed effects", "auto"))
 
@@ -274,12 +276,20 @@ class ExperimentResult:
         if self.dataset is not None:
             for row in paper_results(self.experiment, self.dataset):
                 paper[row.alpha, row.method, row.tau].append(row)
-        rows, means = [], {}
+        rows, means, left_out = [], {}, self.left_out
         for key in PLANS[self.experiment].rows:
-            row = self._row(*key, means)
-            means[key] = row.mean
-            rows += [row, *paper[key]]
+            if key[1] not in left_out:
+                rows.append(self._row(*key, means))
+                means[key] = rows[-1].mean
+            rows += paper[key]
         return rows
+
+    @property
+    def left_out(self):
+        """Methods that did not run because torch is not installed."""
+        found = {run.method for run in self.accuracy}
+        methods = dict.fromkeys(name for name, *_ in PLANS[self.experiment].methods)
+        return [name for name in methods if name not in found]
 
     def _row(self, alpha, method, tau, means):
         runs = {
@@ -313,7 +323,8 @@ class ExperimentResult:
             "partitions (P) and over seeds on one partition (S)",
             PLANS[self.experiment].note,
         ]
-        return "\n".join([*lines, grouped_table(*self._cells(), "llr")])
+        left_out = map(LEFT_OUT.format, self.left_out)
+        return "\n".join([*lines, grouped_table(*self._cells(), "llr"), *left_out])
 
     def _cells(self):
         """Make the header and the rows of the table, as text; those in groups."""

@@ -2,6 +2,7 @@
 
 from itertools import groupby
 
+from .._optional import can_train_nets
 from ..alignment import FederatedOTAligner
 from ..classifiers import (
     FedAvgClassifier,
@@ -9,7 +10,14 @@ from ..classifiers import (
     FedPFTClassifier,
     MixedEffectsClassifier,
 )
-from ._paper_tables import OURS, PLANS, ExperimentResult, Run, UnlabelledPlan
+from ._paper_tables import (
+    NEED_TORCH,
+    OURS,
+    PLANS,
+    ExperimentResult,
+    Run,
+    UnlabelledPlan,
+)
 from ._sites import (
     LocalDiscriminant,
     accuracy_at,
@@ -52,7 +60,8 @@ def run_experiment(name, data, n_runs=5, *, results=None, progress=None):
     Returns
     -------
     result : ExperimentResult
-        Prints in the paper's layout.
+        Prints in the paper's layout. What needs torch is left out where that is not
+        installed, and the last lines say so.
 
     See Also
     --------
@@ -70,8 +79,8 @@ def run_experiment(name, data, n_runs=5, *, results=None, progress=None):
     progress = progress or (lambda done, total: None)
     plan = PLANS[name]
     data = data.with_finer_clients(plan.n_parts)
-    runs = plan.runs(n_runs)
     store = RunStore(results, data, Run)
+    runs = _that_can_run(plan.runs(n_runs), store.done)
     accuracy = {run: store.done[run]["accuracy"] for run in runs if run in store.done}
     progress(len(accuracy), len(runs))
     todo = [run for run in runs if run not in accuracy]
@@ -85,6 +94,14 @@ def run_experiment(name, data, n_runs=5, *, results=None, progress=None):
     return ExperimentResult(
         name, data.name, data.clients, n_runs, accuracy, data.dataset
     )
+
+
+def _that_can_run(runs, done):
+    """Runs of methods that are done, or whose packages are installed."""
+    if can_train_nets():
+        return runs
+    todo = {run.method for run in runs if run not in done}
+    return [run for run in runs if run.method not in todo.intersection(NEED_TORCH)]
 
 
 def _run_methods(runs, train, test):

@@ -14,7 +14,7 @@ from sklearn.utils import check_consistent_length, column_or_1d
 from sklearn.utils.metadata_routing import get_routing_for_object
 from sklearn.utils.metaestimators import available_if
 
-from .._clients import REMEDY, ClientGroups, clients_array, split_client_column
+from .._clients import ClientGroups, clients_array, remedy, split_client_column
 from .._sklearn_compat import StrOptions
 from .._text import text_table
 
@@ -231,13 +231,15 @@ class ClientScorer(BaseEstimator):
 
     def score(self, estimator, X, y, client_ids=None):
         """Score a fitted classifier; what calling the scorer does."""
-        parts = self._read(estimator, X, y, client_ids)
-        if self.average == "pooled":
-            scorer, answers, y, _ = parts
+        return self._average(self.average, *self._read(estimator, X, y, client_ids))
+
+    def _average(self, average, scorer, answers, y, groups):
+        """Average scores of clients or cells, or score all rows together."""
+        if average == "pooled":
             return float(scorer(answers, np.arange(len(y)), y))
-        score = score_cells if self.average == "cell" else score_clients
-        scores = score(*parts)
-        return float(scores.min() if self.average == "worst" else scores.mean())
+        score = score_cells if average == "cell" else score_clients
+        scores = score(scorer, answers, y, groups)
+        return float(scores.min() if average == "worst" else scores.mean())
 
     def _read(self, estimator, X, y, client_ids):
         """Metric, predictions and labels of the rows, and whose they are."""
@@ -247,7 +249,7 @@ class ClientScorer(BaseEstimator):
         elif client_ids is not None:
             ids = client_ids
         else:
-            raise ValueError(f"this scorer got no client_ids. {REMEDY}")
+            raise ValueError(f"this scorer got no client_ids. {remedy()}")
         # predict of a search takes no ids, that of the estimator it found does
         estimator = getattr(estimator, "best_estimator_", estimator)
         answers, y = _Answers(estimator, X, client_ids), np.asarray(y)

@@ -1,11 +1,12 @@
 """GridSearchCV with the defaults that federated data asks for."""
 
+from copy import copy
 from functools import partial
-from inspect import signature
 from numbers import Integral, Real
+from textwrap import fill
 
 import numpy as np
-from sklearn import get_config
+from sklearn import config_context
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, ParameterGrid
 from sklearn.pipeline import Pipeline
@@ -18,14 +19,38 @@ from .._sklearn_compat import Interval, _num_samples
 from .._text import text_table
 from ..alignment import FederatedOTAligner, MixedEffectsAligner, automatic_tau
 from ..metrics import make_client_scorer
+from ..metrics._client_scores import ClientScorer
 from ._splitters import CellHoldoutKFold
 
-GRID_SEARCH_PARAMS = tuple(signature(GridSearchCV).parameters)
+SCORE = (
+    "accuracy of each (client, class) cell of the rows held out, averaged, so that "
+    "every class counts the same at every client; what search.score gives, too"
+)
+
+
+class _CellsAndRows(ClientScorer):
+    """The default score, and beside it the accuracy of the same predictions.
+
+    The names in the results are those of a single score, and some more.
+    """
+
+    def score(self, estimator, X, y, client_ids=None):
+        parts = self._read(estimator, X, y, client_ids)
+        averages = {"score": "cell", "accuracy": "pooled"}
+        return {name: self._average(each, *parts) for name, each in averages.items()}
+
+
+def _routed(params):
+    """With ids among the parameters, let everybody who asks for them have them."""
+    return config_context(
+        enable_metadata_routing=True if "client_ids" in params else None
+    )
 
 
 def _best_estimator_has(method):
     def has(self):
-        return hasattr(getattr(self, "best_estimator_", self.estimator), method)
+        estimator = getattr(self, "best_estimator_", self.estimator)
+        return self.refit is not False and hasattr(estimator, method)
 
     return has
 
@@ -36,9 +61,9 @@ class FederatedGridSearchCV(GridSearchCV):
     A thin subclass of :class:`~sklearn.model_selection.GridSearchCV` with other
     defaults: folds that also hold out whole (client, class) cells, a score that counts
     every such cell the same, errors that are raised, and a choice that prefers a
-    ``tau`` close to the automatic one. Everything in it also works by hand. Its
-    ``fit``, ``predict``, ``predict_proba`` and ``decision_function`` take
-    ``client_ids``, unless they are a column of X.
+    ``tau`` close to the automatic one. Everything in it also works by hand. ``fit``,
+    ``score``, ``predict`` and its other methods take ``client_ids``, unless they are a
+    column of X, and need no metadata routing for it: they switch it on for themselves.
 
     Read more in the :doc:`User Guide </user_guide/choosing_tau>`.
 
@@ -50,7 +75,8 @@ class FederatedGridSearchCV(GridSearchCV):
     param_grid : dict or list of dict
         Parameters to search, such as ``{"aligner__tau": [0, 0.2, 0.4]}``.
     scoring : str, callable, list, tuple or dict, default=None
-        None is ``make_client_scorer(average="cell")``.
+        None is ``make_client_scorer(average="cell")``, which is also what ``score``
+        gives; ``cv_results_`` then has the plain accuracy on the same rows beside it.
     cv : int, cross-validation generator or iterable, default=None
         None means ``CellHoldoutKFold()``, an int ``CellHoldoutKFold(n_splits)``.
     tau_prior : float, default=0.3
@@ -60,15 +86,16 @@ class FederatedGridSearchCV(GridSearchCV):
         mixed effects means something else, and is chosen by score alone.
     refit : bool, str or callable, default=True
         As in GridSearchCV; with several scores, the name of the one to choose by. A
-        callable replaces the choice described above.
+        callable replaces the choice described above, and False only leaves out the fit.
     client_column : str or int, default=None
         Column of X that holds the ids, for the default ``scoring`` and ``cv``. None
         takes the ``client_column`` of the estimator; if that is None too, ids are
-        passed as ``client_ids``, with metadata routing on.
+        passed as ``client_ids``.
     n_jobs : int, default=None
         Jobs in parallel.
     verbose : int, default=0
-        As in GridSearchCV.
+        1 prints how many fits there will be, 2 the time of each as it is done, 3 its
+        scores too.
     pre_dispatch : int or str, default="2*n_jobs"
         As in GridSearchCV.
     error_score : "raise" or number, default="raise"
@@ -85,7 +112,9 @@ class FederatedGridSearchCV(GridSearchCV):
         The ``tau`` that was chosen; the automatic one if that was "auto". None when the
         grid has no such ``tau``, or the best candidate has another aligner.
     cv_results_ : dict of numpy (masked) ndarrays
-        As in GridSearchCV.
+        As in GridSearchCV. With the default ``scoring`` there is also
+        ``"mean_test_accuracy"``, the share of the rows held out that are right, with
+        its standard deviation, its rank and the folds.
     best_estimator_ : estimator
         The estimator with the best parameters, fitted on all rows.
     best_params_ : dict
@@ -103,7 +132,6 @@ class FederatedGridSearchCV(GridSearchCV):
 
     Examples
     --------
-    >>> from sklearn import config_context
     >>> from skslot import FedCGSClassifier, FederatedOTAligner
     >>> from skslot.datasets import load_digit_scanners
     >>> from skslot.model_selection import (
@@ -116,13 +144,13 @@ class FederatedGridSearchCV(GridSearchCV):
     ...     FedCGSClassifier(aligner=FederatedOTAligner()),
     ...     {"aligner__tau": [0, 0.2, 0.4, 0.6]},
     ... )
-    >>> with config_context(enable_metadata_routing=True):
-    ...     search.fit(
-    ...         data.data[rows], data.target[rows], client_ids=data.client_ids[rows]
-    ...     )
+    >>> X, y, site = data.data[rows], data.target[rows], data.client_ids[rows]
+    >>> search.fit(X, y, client_ids=site)
     FederatedGridSearchCV(...)
     >>> search.best_tau_ > 0
     True
+    >>> search.predict(X[:3], client_ids=site[:3]).shape
+    (3,)
     """
 
     _parameter_constraints: dict = {
@@ -163,43 +191,58 @@ class FederatedGridSearchCV(GridSearchCV):
         self.client_column = client_column
 
     def fit(self, X, y=None, **params):
-        if "client_ids" in params and not get_config()["enable_metadata_routing"]:
-            raise ValueError(
-                "client_ids only reach the folds and the scorer by metadata routing; "
-                "switch it on with sklearn.set_config(enable_metadata_routing=True)."
-            )
         self._validate_params()
-        self.tau_auto_ = self._automatic_tau(X, y, params)
-        search = self._with_defaults().fit(X, y, **params)
+        with _routed(params):
+            self.tau_auto_ = self._automatic_tau(X, y, params)
+            search = self._with_defaults()
+            GridSearchCV.fit(search, X, y, **params)
         vars(self).update({k: v for k, v in vars(search).items() if k[-1] == "_"})
+        if self.scoring is None:  # the accuracy beside it is for who looks at it
+            self.multimetric_ = False
+            self.scorer_ = make_client_scorer(**self.scorer_.get_params())
+        metric = self._metric_to_choose_by()
+        if metric is not None:
+            self.best_index_ = self._choose(metric, self.cv_results_)
+            self.best_params_ = self.cv_results_["params"][self.best_index_]
+            self.best_score_ = self.cv_results_[f"mean_test_{metric}"][self.best_index_]
         self.best_tau_ = None
-        if hasattr(self, "best_index_"):  # not with several scores and refit=False
-            metric = self._metric_to_choose_by()
-            if metric is not None:
-                means = self.cv_results_[f"mean_test_{metric}"]
-                self.best_score_ = means[self.best_index_]
-            if self.tau_auto_ is not None:
-                best = float(self._taus(self.cv_results_)[self.best_index_])
-                self.best_tau_ = None if np.isnan(best) else best
+        # there may be no choice with several scores, and no tau
+        if hasattr(self, "best_index_") and self.tau_auto_ is not None:
+            best = float(self._taus(self.cv_results_)[self.best_index_])
+            self.best_tau_ = None if np.isnan(best) else best
         return self
+
+    def score(self, X, y=None, **params):
+        with _routed(params):
+            return super().score(X, y, **params)
 
     @available_if(_best_estimator_has("predict"))
     def predict(self, X, **params):
-        check_is_fitted(self)
-        return self.best_estimator_.predict(X, **params)
+        return self._ask("predict", X, params)
 
     @available_if(_best_estimator_has("predict_proba"))
     def predict_proba(self, X, **params):
-        check_is_fitted(self)
-        return self.best_estimator_.predict_proba(X, **params)
+        return self._ask("predict_proba", X, params)
+
+    @available_if(_best_estimator_has("predict_log_proba"))
+    def predict_log_proba(self, X, **params):
+        return self._ask("predict_log_proba", X, params)
 
     @available_if(_best_estimator_has("decision_function"))
     def decision_function(self, X, **params):
+        return self._ask("decision_function", X, params)
+
+    @available_if(_best_estimator_has("transform"))
+    def transform(self, X, **params):
+        return self._ask("transform", X, params)
+
+    def _ask(self, method, X, params):
         check_is_fitted(self)
-        return self.best_estimator_.decision_function(X, **params)
+        with _routed(params):
+            return getattr(self.best_estimator_, method)(X, **params)
 
     def get_metadata_routing(self):
-        return self._with_defaults().get_metadata_routing()
+        return GridSearchCV.get_metadata_routing(self._with_defaults())
 
     def summary(self):
         """Return the results as a table.
@@ -207,44 +250,73 @@ class FederatedGridSearchCV(GridSearchCV):
         Returns
         -------
         table : str
-            Mean score of each candidate, the automatic tau, and what was chosen.
+            Mean score of each candidate, its standard deviation over the folds and what
+            was chosen, with the meaning of all of it. For the default ``scoring`` also
+            the accuracy on the same rows, and the automatic tau if there is one.
         """
         check_is_fitted(self)
-        metric, chosen_by = "score", self._metric_to_choose_by()
+        metric = "score"
         if self.multimetric_:
             is_name = isinstance(self.refit, str)
             metric = self.refit if is_name else next(iter(self.scorer_))
-        means, stds = (self.cv_results_[f"{k}_test_{metric}"] for k in ("mean", "std"))
+        columns = {f"mean {metric}": "mean_test_" + metric, "+/-": "std_test_" + metric}
+        if self.scoring is None:
+            columns["accuracy"] = "mean_test_accuracy"
         best = getattr(self, "best_index_", None)
-        rows = [["", "mean score", "+/-", "parameters"]]
+        rows = [["", *columns, "parameters"]]
         for index, params in enumerate(self.cv_results_["params"]):
-            mark = ">" if index == best else ""
+            numbers = [f"{self.cv_results_[k][index]:.3f}" for k in columns.values()]
             text = ", ".join(f"{name}={value!r}" for name, value in params.items())
-            rows.append([mark, f"{means[index]:.3f}", f"{stds[index]:.3f}", text])
-        table = text_table(rows, "lrrl")
-        if self.best_tau_ is None:
-            return table
-        taus = f"automatic tau {self.tau_auto_:.2f}, chosen tau {self.best_tau_:.2f}"
-        rule = f": mean score - {self.tau_prior:g} * (tau - automatic)^2 is largest"
-        return f"{table}\n{taus}{rule if chosen_by is not None else ''}"
+            rows.append([">" if index == best else "", *numbers, text])
+        table = text_table(rows, "l" + "r" * len(columns) + "l")
+        legend = [f"{sign}: {meaning}" for sign, meaning in self._legend(metric)]
+        lines = [fill(line, 88, subsequent_indent="   ") for line in legend]
+        return "\n".join([table, *lines])
+
+    def _legend(self, metric):
+        """What the columns of the table and the mark in it mean."""
+        if self.scoring is None:
+            yield f"mean {metric}", SCORE
+            yield "accuracy", "share of the same rows that are right"
+        yield "+/-", f"standard deviation of the {metric} over {self.n_splits_} folds"
+        if self._metric_to_choose_by() is not None:
+            yield ">", self._reason(metric)
+        if self.best_tau_ is not None:
+            yield "tau", f"automatic {self.tau_auto_:.2f}, chosen {self.best_tau_:.2f}"
+
+    def _reason(self, metric):
+        """Why the marked row was chosen."""
+        if self.tau_auto_ is None or not self.tau_prior:
+            return f"largest mean {metric}"
+        return (
+            f"largest mean {metric} - {self.tau_prior:g} * (tau - automatic)^2; a tau "
+            f"close to the automatic one is preferred, so another mean {metric} may be "
+            "larger"
+        )
 
     def _with_defaults(self):
-        """The GridSearchCV that runs, with our defaults in the place of None."""
+        """The search that runs, with our defaults in the place of None.
+
+        A copy, which has what was set beside parameters, such as callbacks.
+        """
         metric, column = self._metric_to_choose_by(), self.client_column
         if column is None:
             column = client_column_of(self.estimator)
-        params = {name: getattr(self, name) for name in GRID_SEARCH_PARAMS}
-        params["cv"] = folds_of(self.cv, column)
+        search = copy(self)
+        search.cv = folds_of(self.cv, column)
         if self.scoring is None:
-            params["scoring"] = make_client_scorer(average="cell", client_column=column)
-        if metric is not None:
-            params["refit"] = partial(self._choose, metric)
-        return GridSearchCV(**params)
+            search.scoring = _CellsAndRows(average="cell", client_column=column)
+        if metric is not None and self.refit:
+            search.refit = partial(self._choose, metric)
+        return search
 
     def _metric_to_choose_by(self):
         """Name of the score in the results, or None if the choice is not ours."""
-        one = self.scoring is None or isinstance(self.scoring, str)
-        if one or callable(self.scoring):
+        if callable(self.refit):
+            return None
+        if self.scoring is None or isinstance(self.scoring, str):
+            return "score"
+        if callable(self.scoring):  # which may have several, with names of its own
             return "score" if self.refit is True else None
         is_name = isinstance(self.refit, str) and self.refit in self.scoring
         return self.refit if is_name else None
@@ -255,7 +327,7 @@ class FederatedGridSearchCV(GridSearchCV):
         if self.tau_auto_ is not None:
             apart = np.nan_to_num(self._taus(results) - self.tau_auto_)
             scores = scores - self.tau_prior * np.square(apart)
-        return int(np.nanargmax(scores))
+        return int(np.argmax(np.where(np.isnan(scores), -np.inf, scores)))
 
     def _taus(self, results):
         """Strength of each candidate: 0 without aligner, NaN with mixed effects."""

@@ -271,9 +271,19 @@ def test_missing_ids_are_refused_with_the_remedy(X, ids, method):
         getattr(aligner, method)(X)
     message = str(raised.value)
     assert "3 clients were fitted" in message
-    assert "scoring='accuracy'" in message
     assert "client_column" in message
     assert "enable_metadata_routing=True" in message
+
+
+@pytest.mark.parametrize("method", ["transform", "inverse_transform"])
+def test_the_remedy_is_not_routing_where_it_is_on(X, ids, method, routing):
+    aligner = FederatedOTAligner().fit(X, client_ids=ids)
+    with pytest.raises(ValueError, match="a wrapper does not pass them on") as raised:
+        getattr(aligner, method)(X)
+    message = str(raised.value)
+    assert "scoring='accuracy'" in message
+    assert "client_column" in message
+    assert "set_config" not in message
 
 
 @pytest.mark.parametrize("method", ["fit", "partial_fit", "fit_transform"])

@@ -8,6 +8,7 @@ import pytest
 
 from skslot.cli import main
 from skslot.datasets import make_shifted_clients
+from skslot.experiments import _runs
 
 DATA = make_shifted_clients(900, n_clients=3, n_features=4, random_state=0)
 
@@ -42,6 +43,22 @@ def test_table_and_files(features, tmp_path, capsys):
     assert main(arguments) == 1  # the files are there
     assert "--force" in capsys.readouterr().err
     assert main([*arguments, "--force"]) == 0
+
+
+def test_what_needs_torch_is_left_out_without_it(
+    features, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setattr(_runs, "can_train_nets", lambda: False)
+    table = tmp_path / "table.csv"
+    results = tmp_path / "runs.jsonl"
+    arguments = ["bench", "main", "--features", str(features), "--runs", "1"]
+    assert main([*arguments, "--results", str(results), "--csv", str(table)]) == 0
+    printed, _, left_out = capsys.readouterr().out.partition("\nFedAvg is left out")
+    assert left_out.startswith(': it needs pip install "skslot[torch]".\nO-FedAvg is')
+    assert "FedAvg" not in printed
+    assert "mixed effects" in printed
+    assert "FedAvg" not in table.read_text()
+    assert table.read_text().count("\n") == 1 + 4 + 3
 
 
 @pytest.mark.parametrize(

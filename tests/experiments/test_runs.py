@@ -2,12 +2,13 @@
 
 import json
 from dataclasses import replace
+from shutil import copy
 
 import numpy as np
 import pytest
 
 from skslot.datasets import make_shifted_clients
-from skslot.experiments import FeatureSet, paper_results, run_experiment
+from skslot.experiments import FeatureSet, _runs, paper_results, run_experiment
 from skslot.experiments._paper_tables import ONE_SHOT, OURS, PLANS, SEEDED
 from skslot.experiments._sites import (
     LocalDiscriminant,
@@ -86,6 +87,16 @@ def test_what_is_stored_is_not_run_again(stored):
     )
     assert again.accuracy == result.accuracy
     assert seen == [(len(result.accuracy),) * 2]
+
+
+def test_what_is_stored_needs_no_torch(stored, tmp_path, monkeypatch):
+    result, path = stored
+    path = copy(path, tmp_path)
+    monkeypatch.setattr(_runs, "can_train_nets", lambda: False)
+    assert str(run_experiment("main", DATA, 2, results=path)) == str(result)
+    longer = run_experiment("main", DATA, 3, results=path)
+    assert longer.left_out == ["FedAvg", "O-FedAvg"]
+    assert {row.method for row in longer.rows()}.isdisjoint(longer.left_out)
 
 
 def test_a_run_that_was_killed_while_it_wrote_goes_on(stored, tmp_path):

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 import sklearn
 from sklearn.base import clone
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import (
     GridSearchCV,
@@ -71,10 +72,35 @@ def test_defaults_are_folds_of_cells_and_a_score_of_cells():
         scoring=make_client_scorer(average="cell"),
         error_score="raise",
     ).fit(X, Y, client_ids=IDS)
-    expected = scores_of(by_hand.cv_results_)
-    assert set(scores_of(found.cv_results_)) == set(expected)
-    for name, values in scores_of(found.cv_results_).items():
-        assert np.array_equal(values, expected[name]), name
+    actual = scores_of(found.cv_results_)
+    for name, values in scores_of(by_hand.cv_results_).items():
+        assert np.array_equal(actual.pop(name), values), name
+    assert all(name.endswith("test_accuracy") for name in actual)
+
+
+def test_accuracy_of_the_same_folds_stands_beside_the_score(fitted):
+    pooled = make_client_scorer(average="pooled")
+    by_hand = GridSearchCV(model(), GRID, cv=FOLDS, scoring=pooled)
+    by_hand.fit(X, Y, client_ids=IDS)
+    for kind in ("mean", "std", "split1"):
+        expected = by_hand.cv_results_[f"{kind}_test_score"]
+        assert np.array_equal(fitted.cv_results_[f"{kind}_test_accuracy"], expected)
+    assert not fitted.multimetric_
+    assert repr(fitted.scorer_) == repr(make_client_scorer(average="cell"))
+
+
+def test_accuracy_costs_no_prediction():
+    class Counting(FedCGSClassifier):
+        asked = 0
+
+        def predict(self, X, client_ids=None):
+            Counting.asked += 1
+            return super().predict(X, client_ids)
+
+    FederatedGridSearchCV(Counting(), {"ridge": [0.1, 1.0]}, cv=FOLDS).fit(
+        X, Y, client_ids=IDS
+    )
+    assert Counting.asked == 2 * 2
 
 
 @pytest.mark.parametrize("scoring", [make_client_scorer(average="worst"), None])
@@ -118,7 +144,11 @@ def test_pickle(fitted):
     )
 
 
-@pytest.mark.parametrize("method", ["predict", "predict_proba", "decision_function"])
+ANSWERS = "predict", "predict_proba", "predict_log_proba", "decision_function"
+ANSWERS += ("transform",)
+
+
+@pytest.mark.parametrize("method", ANSWERS[:-1])
 def test_answers_are_those_of_the_best_estimator(fitted, method):
     found = getattr(fitted, method)(X, client_ids=IDS)
     expected = getattr(fitted.best_estimator_, method)(X, client_ids=IDS)
@@ -140,6 +170,76 @@ def test_score_is_that_of_the_search(fitted):
 def test_answers_without_ids_are_refused(fitted):
     with pytest.raises(ValueError, match="client_ids is missing"):
         fitted.predict(X)
+
+
+PIPELINE = make_pipeline(FederatedOTAligner(), LinearDiscriminantAnalysis())
+
+
+@pytest.mark.parametrize("n_jobs", [None, 2])
+def test_ids_arrive_in_a_pipeline_also_without_routing(n_jobs):
+    grid = {"federatedotaligner__tau": [0.0, 1.0]}
+    on = FederatedGridSearchCV(PIPELINE, grid, cv=FOLDS).fit(X, Y, client_ids=IDS)
+    with sklearn.config_context(enable_metadata_routing=False):
+        off = FederatedGridSearchCV(PIPELINE, grid, cv=FOLDS, n_jobs=n_jobs)
+        off.fit(X, Y, client_ids=IDS)
+        assert not sklearn.get_config()["enable_metadata_routing"]
+        scores = "mean_test_score"
+        assert np.array_equal(off.cv_results_[scores], on.cv_results_[scores])
+        score = off.score(X, Y, client_ids=IDS)
+        found = {name: getattr(off, name)(X, client_ids=IDS) for name in ANSWERS}
+    assert score == on.score(X, Y, client_ids=IDS)
+    for name, values in found.items():
+        expected = getattr(on.best_estimator_, name)(X, client_ids=IDS)
+        assert np.array_equal(values, expected), name
+
+
+def test_answers_without_ids_say_what_to_do_also_without_routing(fitted):
+    with (
+        sklearn.config_context(enable_metadata_routing=False),
+        pytest.raises(ValueError, match="client_ids is missing.* or keep the ids as a"),
+    ):
+        fitted.predict(X)
+
+
+def test_no_answers_without_refit():
+    found = search(refit=False).fit(X, Y, client_ids=IDS)
+    assert not hasattr(found, "predict")
+    refitted = search().fit(X, Y, client_ids=IDS)
+    assert found.best_params_ == refitted.best_params_
+    assert found.best_score_ == refitted.best_score_
+    assert found.summary() == refitted.summary()
+
+
+@pytest.mark.skipif(
+    not hasattr(GridSearchCV, "set_callbacks"), reason="came with scikit-learn 1.9"
+)
+@pytest.mark.filterwarnings("ignore:The estimator FedCGSClassifier does not support")
+def test_callbacks_are_called():
+    class Counting:
+        began = 0
+
+        def setup(self, *arguments, **named):
+            pass
+
+        def on_fit_task_begin(self, *arguments, **named):
+            Counting.began += 1
+
+        def on_fit_task_end(self, *arguments, **named):
+            pass
+
+        def teardown(self, *arguments, **named):
+            pass
+
+    search().set_callbacks(Counting()).fit(X, Y, client_ids=IDS)
+    assert Counting.began >= len(TAUS) * FOLDS.n_splits
+
+
+def test_verbose_shows_progress(capsys):
+    search(verbose=3).fit(X, Y, client_ids=IDS)
+    first, *fits = capsys.readouterr().out.splitlines()
+    assert first == "Fitting 2 folds for each of 3 candidates, totalling 6 fits"
+    assert len(fits) == 6
+    assert "aligner__tau=0.3; accuracy: (test=" in fits[2]
 
 
 def test_only_methods_that_the_estimator_has():
@@ -303,16 +403,47 @@ def test_own_choice_replaces_the_prior():
 
 
 def test_summary(fitted):
-    *table, last = fitted.summary().splitlines()
-    assert table[0].split() == ["mean", "score", "+/-", "parameters"]
-    means = fitted.cv_results_["mean_test_score"]
-    for row, (tau, mean) in enumerate(zip(TAUS, means, strict=True)):
+    table = fitted.summary().splitlines()
+    assert table[0].split() == ["mean", "score", "+/-", "accuracy", "parameters"]
+    for row, tau in enumerate(TAUS):
         line = table[1 + row]
         assert f"aligner__tau={tau}" in line
-        assert f"{mean:.3f}" in line
+        for column in ("mean_test_score", "std_test_score", "mean_test_accuracy"):
+            assert f"{fitted.cv_results_[column][row]:.3f}" in line
         assert line.startswith(">") == (row == fitted.best_index_)
-    assert f"automatic tau {fitted.tau_auto_:.2f}" in last
-    assert f"chosen tau {fitted.best_tau_:.2f}" in last
+    assert max(map(len, table)) <= 88
+
+
+def test_summary_explains_itself(fitted):
+    text = " ".join(fitted.summary().split())
+    assert "mean score: accuracy of each (client, class) cell" in text
+    assert "what search.score gives" in text
+    assert "accuracy: share of the same rows that are right" in text
+    assert "+/-: standard deviation of the score over 2 folds" in text
+    assert ">: largest mean score - 0.3 * (tau - automatic)^2; a tau close to" in text
+    taus = fitted.tau_auto_, fitted.best_tau_
+    assert text.endswith("tau: automatic {:.2f}, chosen {:.2f}".format(*taus))
+
+
+def test_summary_says_so_where_the_largest_score_was_chosen():
+    found = search(tau_prior=0).fit(X, Y, client_ids=IDS)
+    assert ">: largest mean score\n" in found.summary()
+
+
+def test_summary_of_another_score_has_no_accuracy():
+    scorer = make_client_scorer(average="worst")
+    found = search(scoring=scorer).fit(X, Y, client_ids=IDS)
+    header, *_ = found.summary().splitlines()
+    assert header.split() == ["mean", "score", "+/-", "parameters"]
+    assert "accuracy" not in found.summary()
+
+
+def test_scores_that_all_fail_choose_as_plain_search_does():
+    found = search(scoring="accuracy", error_score=np.nan, refit=False)
+    with pytest.warns(UserWarning, match="(?s)Scoring failed|non-finite"):
+        found.fit(X, Y, client_ids=IDS)
+    assert found.best_index_ == 0
+    assert np.isnan(found.best_score_)
 
 
 # -------------------------------------------------------------------------- the ids
