@@ -2,6 +2,7 @@
 
 import unicodedata
 from collections.abc import Hashable, Iterable
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
 from numbers import Real
@@ -61,7 +62,8 @@ class ClientAwareMixin:
         ``reset`` forgets earlier rows, ``adding`` is for rows to learn from either way.
         """
         if self.client_column is None:
-            X = validate_data(self, X, reset=reset, **FEATURES)
+            with naming_text_columns(X, self):
+                X = validate_data(self, X, reset=reset, **FEATURES)
         else:
             validate_data(self, X, reset=reset, skip_check_array=True)
             X, client_ids = self._read_client_column(X, client_ids)
@@ -182,7 +184,45 @@ class ClientAwareMixin:
 
     def _check_features(self, X):
         """Features without ids, in float32 or float64; not yet checked for NaN."""
-        return check_array(X, estimator=self, **FEATURES)
+        with naming_text_columns(X, self):
+            return check_array(X, estimator=self, **FEATURES)
+
+
+@contextmanager
+def naming_text_columns(X, estimator):
+    """Block that checks features; if some are text, the error says which column."""
+    try:
+        yield
+    except ValueError as error:
+        found = _first_text(X) if "could not convert" in str(error) else None
+        if found is None:
+            raise
+        column, value = found
+        remedy = "leave the column out or make numbers of it"
+        if estimator.client_column is None:
+            remedy = (
+                "if the column says which client each row is of, set "
+                f"client_column={column!r}; else {remedy}"
+            )
+        raise ValueError(
+            f"column {column!r} of X has text, {value!r}, which is no feature: "
+            f"{remedy}."
+        ) from error
+
+
+def _first_text(X):
+    """Column of the first text that is no number, and the text; None without any."""
+    is_frame = hasattr(X, "columns")
+    columns = list(X.columns) if is_frame else range(np.shape(X)[1])
+    rows = X if is_frame else np.asarray(X, dtype=object)
+    for column in columns:
+        values = np.asarray(rows[column] if is_frame else rows[:, column])
+        for value in filter(lambda value: isinstance(value, str), values):
+            try:
+                float(value)
+            except ValueError:
+                return column, str(value)
+    return None
 
 
 def refuse_lost_labels(labels, name):

@@ -369,13 +369,13 @@ class OneShotClassifier(ClientAwareMixin, ClassifierMixin, BaseEstimator):
 
     def _read_training_rows(self, X, y, client_ids):
         self._refuse_one_id_for_all(client_ids)
+        X, groups = self._read_rows(X, client_ids, reset=True)
         if client_ids is None and self.client_column is None and self._ids_matter:
             warn_user(
                 f"fitted without client_ids: all rows are one client. {REMEDY} An "
                 "aligner before this classifier hands its column on with "
                 "keep_client_column=True."
             )
-        X, groups = self._read_rows(X, client_ids, reset=True)
         y = self._check_labels(y, X)
         check_classification_targets(y)
         return X, y, groups

@@ -16,6 +16,10 @@ def site_plan(arguments, learns):
             f"{path} says that labels are in {plan.label!r}, which --labels "
             f"{arguments.labels} contradicts; leave it out."
         )
+    if arguments.feature_columns is not None:
+        raise ValueError(
+            f"{path} says which columns are features: leave --features out."
+        )
     client = arguments.client or plan.client
     if plan.client not in (None, client):
         raise ValueError(
@@ -25,7 +29,7 @@ def site_plan(arguments, learns):
     arguments.client = client
     if not learns:
         return plan
-    at_site = plan.at_site(arguments.features, client)
+    at_site = plan.at_site(arguments.features, client, arguments.client_column)
     medians = {
         column.name: column.median
         for known, column in zip(plan.columns, at_site.columns, strict=True)

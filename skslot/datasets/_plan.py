@@ -1,6 +1,5 @@
 """What all sites of a study do to their tables, in one file that a person can read."""
 
-import hashlib
 import json
 import tomllib
 from dataclasses import asdict, dataclass, fields, replace
@@ -11,17 +10,10 @@ import numpy as np
 
 from .._atomic import atomic_output
 from .._clients import shorten
-from ._features import (
-    WHOLE_NUMBER,
-    features_of,
-    is_number,
-    load_features,
-    read_cells,
-)
+from ._columns import MISSING, ColumnChoice, is_number, leave_out
+from ._features import WHOLE_NUMBER, load_features, read_cells
 
 FORMAT = 1
-# How programs write that a value is missing, beside an empty cell.
-MISSING = frozenset("? NA N/A NaN nan None null <NA> NaT".split()) | {""}
 # Texts in a column that a plan is drafted from; with more of them it is no category.
 MOST_CATEGORIES = 20
 WIRE_DTYPES = ("float64", "float32", "float16")
@@ -269,7 +261,16 @@ class StudyPlan:
     # -------------------------------------------------------------------- making
 
     @classmethod
-    def draft(cls, path, *, label=None, ignore=()):
+    def draft(
+        cls,
+        path,
+        *,
+        label=None,
+        ignore=(),
+        id_column=(),
+        client_column=None,
+        features=None,
+    ):
         """Draft a plan from the table of one site.
 
         Columns of numbers are taken as they are, with the median of each site for
@@ -283,6 +284,14 @@ class StudyPlan:
             Column with the labels.
         ignore : str or list of str, default=()
             Columns that are no features.
+        id_column : str or list of str, default=()
+            Columns that identify rows: no features.
+        client_column : str, default=None
+            Column that says whose each row is; by default ``client``, if there is one.
+        features : str or list of str, default=None
+            Which columns are features, by names and patterns, see
+            :func:`load_features`; columns that look like identifiers, labels or names
+            of sites have to be named.
 
         Returns
         -------
@@ -290,16 +299,17 @@ class StudyPlan:
             To be looked at before it is sent.
         """
         path = Path(path)
-        named = {ignore} if isinstance(ignore, str) else {*ignore}
+        choice = ColumnChoice.of(features, ignore, id_column, client_column, label)
         cells = _columns(path)
-        features = features_of(path, list(cells), named | ({label} - {None}))
-        columns = (_draft_column(path, name, cells[name]) for name in features)
+        used = {name: cells[name] for name in choice.features(path, list(cells))}
+        choice.refuse_suspects(path, used)
+        columns = (_draft_column(path, name, cells) for name, cells in used.items())
         plan = cls(tuple(columns), label)
         y = load_features(path, plan=plan.at_site(path, None), ignore=ignore).y
         classes = () if y is None else tuple(np.unique(y).tolist())
         return replace(plan, classes=classes)
 
-    def at_site(self, path, client):
+    def at_site(self, path, client, client_column=None):
         """Fill in what is of one site: its name and its medians.
 
         They are no part of the fingerprint.
@@ -310,6 +320,8 @@ class StudyPlan:
             Table of the site; the median is that of its training rows.
         client : str
             Its name; of a table with a column ``client``, its rows are taken.
+        client_column : str, default=None
+            Another column that says whose each row is.
 
         Returns
         -------
@@ -319,7 +331,8 @@ class StudyPlan:
         plan = replace(self, client=client)
         if not any(column.is_open for column in self.columns):
             return plan
-        cells, rows = _columns(Path(path)), plan._rows_to_learn_from(path)
+        cells = _columns(Path(path))
+        rows = plan._rows_to_learn_from(path, client_column)
         columns = [
             replace(column, median=column.median_of(path, cells[column.name], rows))
             if column.is_open
@@ -328,11 +341,13 @@ class StudyPlan:
         ]
         return replace(plan, columns=tuple(columns))
 
-    def _rows_to_learn_from(self, path):
+    def _rows_to_learn_from(self, path, client_column):
         """Positions of the training rows of the site."""
         any_fill = [replace(c, median=0.0) if c.is_open else c for c in self.columns]
         plan = replace(self, columns=tuple(any_fill))
-        table = load_features(path, plan=plan, labels=False)
+        table = load_features(
+            path, plan=plan, labels=False, client_column=client_column
+        )
         rows = {"row": np.arange(len(table.X))}
         table = replace(table, others=table.others | rows)
         mine = table if self.client is None else table.of_client(self.client)
@@ -357,8 +372,8 @@ class StudyPlan:
 
         if statistics.encoder != self.fingerprint:
             raise ValueError(
-                f"the statistics are on features of {statistics.encoder!r}, but this "
-                f"plan is {self.fingerprint!r}: summarize for scaling by this plan."
+                "the statistics are not on features that this plan makes: summarize "
+                "for scaling by this plan."
             )
         scaler = FederatedScaler().fit_messages([statistics])
         names = self.feature_names
@@ -381,9 +396,11 @@ class StudyPlan:
     @property
     def fingerprint(self):
         """The same at all sites that make the same features and labels."""
+        from ..exchange import feature_fingerprint
+
         columns = [{**asdict(column), "median": None} for column in self.columns]
         facts = [FORMAT, columns, self.label, self.classes, self.encoder]
-        return f"plan:{hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]}"
+        return feature_fingerprint(self.feature_names, json.dumps(facts))
 
     def read(self, path):
         """Make features of a table.
@@ -406,7 +423,8 @@ class StudyPlan:
         if missing:
             raise ValueError(
                 f"{path} lacks columns of the plan: {shorten(missing)}; it has "
-                f"{shorten(cells)}."
+                f"{shorten(cells)}. Rename those that are called otherwise here, or "
+                "agree on a plan without them."
             )
         made = [column.features(path, cells[column.name]) for column in self.columns]
         others = {n: np.array(column) for n, column in cells.items() if n not in names}
@@ -509,8 +527,8 @@ def _draft_column(path, name, cells):
     if not 1 <= len(found) <= MOST_CATEGORIES:
         raise ValueError(
             f"{path}: column {name!r} has {len(found)} different texts, which are no "
-            f"categories. If it is no feature, leave it out by ignore=[{name!r}] or "
-            f"--ignore {name}; else write it as numbers."
+            f"categories. If it is no feature, {leave_out(name)}; else write it as "
+            "numbers."
         )
     unknown = "column" if has_gaps else "refuse"
     return PlannedColumn(name, categories=tuple(sorted(found)), unknown=unknown)
