@@ -2,6 +2,9 @@
 
 from ._methods import METHODS
 
+# What a plan says of messages, as options of ``summarize``.
+SETTINGS = ("method", "dtype", "min_samples", "epsilon", "delta", "clip")
+
 
 def site_plan(arguments, learns):
     """The plan that ``--plan`` names, for the site whose file is read."""
@@ -51,7 +54,7 @@ def settle(arguments):
         if arguments.labels is None and arguments.labels_file is None:
             arguments.labels = plan.label
     source = StudyPlan if plan is None else plan
-    for name in ("method", "dtype", "min_samples"):
+    for name in SETTINGS:
         if getattr(arguments, name) is None:
             setattr(arguments, name, getattr(source, name))
     if arguments.method not in METHODS:

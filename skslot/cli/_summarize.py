@@ -273,7 +273,7 @@ def _check_scaling(plan, budget, arguments):
     if budget is not None:
         raise ValueError(
             "--scaling has no guarantee of differential privacy: leave --epsilon out, "
-            "or agree on means and scales without looking at the rows."
+            "in the plan too, or agree on means and scales without looking at rows."
         )
     if plan is None:
         raise ValueError("--scaling is for a plan: name it by --plan FILE.toml.")

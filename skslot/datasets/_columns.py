@@ -21,9 +21,10 @@ MISSING = frozenset("? NA N/A NaN nan None null <NA> NaT".split()) | {""}
 
 # Fewer rows may have different values by chance.
 FEWEST_ROWS = 10
-# Numbers in a row that all differ, although as many pairs should be equal by chance.
+# Whole numbers that all differ were given one by one if, drawn at random from their
+# range, so many pairs of them would be equal.
 FEWEST_PAIRS = 5
-# No measurement in whole numbers is that large, but numbers of patients are.
+# Numbers of patients are often that large, and counts and measurements seldom.
 LARGE = 10**6
 # What identifies something, by its name without spaces and signs.
 THINGS = "patient subject person case record sample row visit study hospital".split()
@@ -114,10 +115,11 @@ class ColumnChoice:
 
     def refuse_labels(self, path, y, columns):
         """Refuse features that are the labels once more, unless they were named."""
+        if y.dtype.kind not in "biuf" or len(np.unique(y)) < 2:
+            return
         named = self.explicit(columns)
         for name, values in columns.items():
-            is_new = name not in named and len(np.unique(y)) > 1
-            if is_new and np.array_equal(values, y):
+            if name not in named and np.array_equal(values, y):
                 raise ValueError(
                     f"{path}: column {name!r} has the same values as the labels, which "
                     f"would give them away; {leave_out(name)}; {self._take_in(name)}."
@@ -261,18 +263,19 @@ def _role(name, values):
     reason = _why_identifier(name, values)
     if reason is not None:
         return "id_column", reason
+    if not _is_countable(values):
+        return None, None
     n_distinct = len(np.unique(values))
-    is_few = 0 < n_distinct <= max(FEW_VALUES, len(values) / 2)
-    if is_few and _is_countable(values):
-        why = f"by its name; number of different values: {n_distinct}"
+    why = f"by its name; number of different values: {n_distinct}"
+    if 0 < n_distinct <= max(FEW_VALUES, len(values) / 2):
         if _is_named(name, LABELS, "label"):
             return "labels", why
-        if _is_named(name, SITES, "site"):
+        if _is_named(name, SITES):
             return "client_column", why
     return None, None
 
 
-def _is_named(name, known, last):
+def _is_named(name, known, last=None):
     """Whether a name is one of those known, or ends in a word such as id."""
     plain = re.sub(r"[\W_]", "", name).casefold()
     return plain in known or [w.casefold() for w in WORD.findall(name)[-1:]] == [last]

@@ -19,7 +19,8 @@ MOST_CATEGORIES = 20
 WIRE_DTYPES = ("float64", "float32", "float16")
 # Says of a plan that its means and scales were computed from rows of the sites.
 FROM_ROWS = "from rows"
-SETTINGS = ("method", "dtype", "min_samples")
+PRIVACY = ("epsilon", "delta", "clip")
+SETTINGS = ("method", "dtype", "min_samples", *PRIVACY)
 
 TEMPLATE = """\
 # What all sites do to their tables, and what they send. Written by skslot plan: read
@@ -45,9 +46,14 @@ features = [
 method = {method}
 dtype = {dtype}  # precision of the numbers that are sent
 min_samples = {min_samples}  # fewest rows of a site and of each class
-# privacy: no noise is added unless sites run summarize with --epsilon, which needs
-# numbers for fill, and means and scales that nobody computed from rows
+# Differential privacy, with noise, if there are these three numbers. It needs numbers
+# for fill, and means and scales that nobody computed from rows.
+{privacy}
 """
+NO_NOISE = """\
+# epsilon = 3.0
+# delta = 1e-5
+# clip = 1.0  # longer rows are cut down to this norm"""
 
 
 @dataclass(frozen=True)
@@ -199,6 +205,10 @@ class StudyPlan:
         In which precision.
     min_samples : int, default=10
         Fewest rows of a site and of each class.
+    epsilon, delta, clip : float, default=None
+        Guarantee of differential privacy that sites send with, see
+        :class:`skslot.privacy.PrivacyBudget`, whose ``clip_norm`` is ``clip``; all or
+        none of them.
     scaling : {"from rows"}, default=None
         Says that means and scales were computed from rows, by :meth:`with_scaling`.
         Features that they make have no guarantee of differential privacy.
@@ -233,6 +243,9 @@ class StudyPlan:
     method: str = "mixed"
     dtype: str = "float32"
     min_samples: int = 10
+    epsilon: float | None = None
+    delta: float | None = None
+    clip: float | None = None
     scaling: str | None = None
 
     def __post_init__(self):
@@ -255,8 +268,21 @@ class StudyPlan:
             raise ValueError(
                 f"min_samples must be at least 1, got {self.min_samples!r}."
             )
+        self._check_privacy()
         if self.scaling not in (None, FROM_ROWS):
             raise ValueError(f"scaling must be {FROM_ROWS!r}, got {self.scaling!r}.")
+
+    def _check_privacy(self):
+        from ..privacy import PrivacyBudget
+
+        numbers = [getattr(self, name) for name in PRIVACY]
+        if numbers == [None] * 3:
+            return
+        if not all(map(_is_real, numbers)):
+            raise ValueError(
+                f"{', '.join(PRIVACY)} are numbers and go together, got {numbers}."
+            )
+        PrivacyBudget(*numbers)
 
     # -------------------------------------------------------------------- making
 
@@ -492,6 +518,8 @@ class StudyPlan:
         facts |= {name: facts[name] or "" for name in names}
         del facts["columns"]
         values = {name: _value(value) for name, value in facts.items()}
+        lines = [f"{name} = {values[name]}" for name in PRIVACY]
+        values["privacy"] = NO_NOISE if self.epsilon is None else "\n".join(lines)
         line = f"scaling = {values['scaling']}  # of means and scales: no --epsilon\n"
         values["scaling"] = "" if self.scaling is None else line
         return TEMPLATE.format(file=file, features=features, **values)

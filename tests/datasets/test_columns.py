@@ -109,6 +109,7 @@ def test_labels_are_no_features(save, name, values):
         ("diagnosis", RNG.normal(size=N_ROWS)),
         ("nyha_class", RNG.integers(1, 5, N_ROWS)),
         ("treated", RNG.integers(0, 2, N_ROWS)),
+        ("tumor_site", RNG.integers(0, 2, N_ROWS)),
     ],
 )
 def test_other_measurements_with_few_values_are_features(save, name, values):

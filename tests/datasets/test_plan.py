@@ -20,6 +20,9 @@ p4,44,210,none,healthy
 """
 
 
+NOISE = "epsilon = 3.0\ndelta = 1e-5\nclip = 1.0"
+
+
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -190,6 +193,7 @@ def test_text_that_is_no_category_is_refused(folder):
         {"label": None, "classes": ()},
         {"classes": (0, 1, 2)},
         {"scaling": "from rows"},
+        {"epsilon": 3.0, "delta": 1e-5, "clip": 1},
         {"classes": ("\x7f\n\t\\", "ü 😀")},
     ],
 )
@@ -236,6 +240,9 @@ def test_other_rule_gives_another_fingerprint(plan):
         ('"float32"', '"float8"', "dtype must be one of"),
         ("min_samples = 10", "min_samples = 0", "min_samples must be at least 1"),
         ("format = 1", 'format = 1\nscaling = "mine"', "scaling must be 'from rows'"),
+        ("# epsilon = 3.0", "epsilon = 3.0", "epsilon, delta, clip are numbers and go"),
+        ("min_samples = 10", NOISE.replace("3.0", "-1"), "epsilon"),
+        ("min_samples = 10", NOISE.replace("3.0", '"much"'), "are numbers and go"),
         ("features = [", "features = ", "line "),
     ],
 )
