@@ -54,7 +54,7 @@ class ClientAwareMixin:
         ``reset`` forgets earlier rows, ``adding`` is for rows to learn from either way.
         """
         if self.client_column is None:
-            with explain_text_columns(X):
+            with naming_text_columns(X, self):
                 X = validate_data(self, X, reset=reset, **FEATURES)
         else:
             validate_data(self, X, reset=reset, skip_check_array=True)
@@ -176,32 +176,45 @@ class ClientAwareMixin:
 
     def _check_features(self, X):
         """Features without ids, in float32 or float64; not yet checked for NaN."""
-        with explain_text_columns(X):
+        with naming_text_columns(X, self):
             return check_array(X, estimator=self, **FEATURES)
 
 
 @contextmanager
-def explain_text_columns(X):
-    """Name the columns of a table that are text, where numbers are needed."""
+def naming_text_columns(X, estimator):
+    """Block that checks features; if some are text, the error says which column."""
     try:
         yield
     except ValueError as error:
-        names = [name for name in getattr(X, "columns", ()) if _is_text(X[name])]
-        if not names or "could not convert" not in str(error):
+        found = _first_text(X) if "could not convert" in str(error) else None
+        if found is None:
             raise
+        column, value = found
+        remedy = "leave the column out or make numbers of it"
+        if estimator.client_column is None:
+            remedy = (
+                "if the column says which client each row is of, set "
+                f"client_column={column!r}; else {remedy}"
+            )
         raise ValueError(
-            f"{error}. X has text in the columns {shorten(names)}. If one of them says "
-            "whose rows these are, set client_column to its name; encode the others, "
-            "or leave them out."
+            f"column {column!r} of X has text, {value!r}, which is no feature: "
+            f"{remedy}."
         ) from error
 
 
-def _is_text(column):
-    try:
-        np.asarray(column, dtype=float)
-    except (TypeError, ValueError):
-        return True
-    return False
+def _first_text(X):
+    """Column of the first text that is no number, and the text; None without any."""
+    is_frame = hasattr(X, "columns")
+    columns = list(X.columns) if is_frame else range(np.shape(X)[1])
+    rows = X if is_frame else np.asarray(X, dtype=object)
+    for column in columns:
+        values = np.asarray(rows[column] if is_frame else rows[:, column])
+        for value in filter(lambda value: isinstance(value, str), values):
+            try:
+                float(value)
+            except ValueError:
+                return column, str(value)
+    return None
 
 
 def remedy():

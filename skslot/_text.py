@@ -14,6 +14,11 @@ def printable(value):
     )
 
 
+def quoted(name):
+    """A name as an argument of a command."""
+    return name if name.isidentifier() else f'"{name}"'
+
+
 def text_table(rows, align="lr"):
     """Lay out rows of text cells in columns, two spaces apart.
 

@@ -211,3 +211,43 @@ def test_names_out_after_messages_lack_the_column_of_ids(column):
             aligner.get_feature_names_out()
     else:
         assert aligner.get_feature_names_out().tolist() == ["x0", "x2", "x3"]
+
+
+# ------------------------------------------------------------- columns of text
+
+
+@pytest.mark.parametrize("kind", ["object", "category", "string", "array"])
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        FedCGSClassifier(),
+        FedCGSClassifier(aligner=FederatedOTAligner()),
+        MixedEffectsClassifier(),
+        FederatedOTAligner(),
+        MixedEffectsAligner(),
+        FederatedScaler(),
+    ],
+    ids=str,
+)
+def test_forgotten_client_column_is_named(estimator, kind):
+    table = X.assign(b=X["b"].astype(str).astype(object), site=IDS)  # numbers as text
+    if kind == "array":
+        table, column = table.to_numpy(), 3
+    else:
+        table["site"], column = table["site"].astype(kind), "site"
+    match = rf"column {column!r} of X has text, 'A'.*set client_column={column!r}"
+    with pytest.raises(ValueError, match=match):
+        clone(estimator).fit(table, Y)
+    with pytest.raises(ValueError, match=match):
+        clone(estimator).client_update(table, Y, client="A")
+
+
+def test_other_text_than_that_of_clients_is_named():
+    table = X.assign(site=IDS, sex=np.array(["f", "m"])[Y])
+    scaler = FederatedScaler(client_column="site")
+    with pytest.raises(ValueError, match="'sex' of X has text, 'f'") as caught:
+        scaler.fit(table)
+    assert "client_column" not in str(caught.value)
+    scaler.fit(table.drop(columns="sex"))
+    with pytest.raises(ValueError, match="'a' of X has text, 'low'"):
+        scaler.transform(X.assign(site=IDS, a="low")[["a", "b", "c", "site"]])

@@ -51,6 +51,24 @@ def test_the_commands_for_real_sites_run(tmp_path, monkeypatch):
     assert Path("predictions.csv").read_text().count("\n") == rows.sum() + 1
 
 
+def test_the_commands_for_tables_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rng, n_rows = np.random.default_rng(0), 60
+    table = ["patient,age,sex,diagnosis"]
+    for k in range(n_rows):
+        age = "" if k % 7 == 0 else f"{rng.normal(50 + 20 * (k % 2), 5):.1f}"
+        table.append(f"p{k},{age},{'fm'[k % 3 > 0]},{('healthy', 'ill')[k % 2]}")
+    Path("hospital.csv").write_text("\n".join(table))
+    Path("new.csv").write_text("\n".join(table[:9]))
+    for line in code_blocks("console")[1].splitlines():
+        command = line.split("$ skslot ")[1].split()
+        assert main(command) == 0
+        if command[0] == "summarize":
+            Path("received").mkdir()
+            shutil.copy("A.slot", "received")
+    assert Path("predictions.csv").read_text().count("\n") == 9
+
+
 def test_the_two_commands_are_there():
     assert code_blocks("bash") == [
         "pip install . && skslot demo\n",

@@ -11,9 +11,15 @@ from .._text import count_table, printable
 from ._arguments import fraction_or, named_files, plain_name, positive_int
 from ._methods import DEFAULTS, METHODS, make_classifier, message_of
 from ._outputs import announce, refuse_overwrite, refuse_twins, writing
-from ._site_maps import DEFAULT_TAU, FOR_ALL_SITES, check_is_of_client
+from ._site_maps import (
+    DEFAULT_TAU,
+    FOR_ALL_SITES,
+    check_is_of_client,
+    column_differences,
+)
 from ._terminal import (
     in_one_line,
+    in_options,
     plain_warnings,
     show_progress,
     shows_progress,
@@ -360,19 +366,17 @@ def in_words_of_commands(error):
     remedy = "All sites must use the same encoder."
     if found.trait == "encoder" and None in values:
         remedy = "If it is the same, say so by skslot summarize --encoder TEXT."
+    if found.trait == "encoder" and any(str(v).startswith("plan:") for v in values):
+        return ValueError(
+            f"{error.path} and {found.other.path} were not made by the same plan"
+            f"{_in_columns(*values)}. Send one plan to all sites, and let them run "
+            "skslot summarize --plan again."
+        )
     if found.trait == "encoder" and all(str(v).startswith("columns:") for v in values):
         return ValueError(
-            f"{error.path} and {found.other.path}: their tables have different "
-            "columns, or the same in another order; summarize one of them again. "
-            "skslot summarize prints the columns that are features."
-        )
-    encoders = (*values, found.other.encoder)
-    is_on_features = found.trait in ("encoder", "number of features")
-    if is_on_features and any(str(each).startswith("plan:") for each in encoders):
-        return ValueError(
-            f"{error.path} and {found.other.path} were not made by the same plan: "
-            f"their {found.trait} is {values[0]!r} and {values[1]!r}. Send one plan to "
-            "all sites, and let them run skslot summarize --plan again."
+            f"the tables of {error.path} and {found.other.path} have different "
+            f"columns{_in_columns(*values)}; summarize one of them again. --features "
+            "chooses columns, in their order, --ignore and --id-column leave some out."
         )
     if found.trait == "kind of labels":
         remedy = "Write them alike at all sites and summarize again."
@@ -380,6 +384,12 @@ def in_words_of_commands(error):
         f"{found.trait} is {values[0]!r} in {error.path} and {values[1]!r} in "
         f"{found.other.path}. {remedy}"
     )
+
+
+def _in_columns(first, second):
+    """How two files differ in their columns, if they say so."""
+    differences = column_differences(first, second)
+    return "" if differences is None else f": {differences}"
 
 
 def _print_facts(senders, reference, classifier, tau):
@@ -399,8 +409,8 @@ def _print_facts(senders, reference, classifier, tau):
 
 def _in_options_of_commands(summary):
     """What the classifier says about sites, with what can be done here."""
-    text = summary.replace("priors='client'", "--priors client")
-    return text.replace("adapt_client", "skslot adapt").replace("\n\n", "\n")
+    text = in_options(summary).replace("adapt_client", "skslot adapt")
+    return text.replace("\n\n", "\n")
 
 
 def _print_class_table(senders):

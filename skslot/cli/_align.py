@@ -45,7 +45,7 @@ def align(arguments):
     """At a site: move features towards the reference of all sites.
 
     They are written to an .npz file with all that stood beside them. The map is
-    estimated from the rows of FEATURES, of a data set with a split from the training
+    estimated from the rows of FILE, of a data set with a split from the training
     rows. For rows that came later, give the file that the site had sent as
     --statistics: a few rows say too little.
 

@@ -12,7 +12,7 @@ FEATURES = (
     ".npz file with X (such as skslot encode writes), .npy file, or a table with a "
     'column for each feature: .csv, .parquet or .feather (pip install "skslot[tables]")'
 )
-COLUMNS = ("labels", "labels_file", "ignore")
+COLUMNS = ("labels", "labels_file", "ignore", "id_column", "client_column")
 
 
 def add_command(commands, run):
@@ -86,7 +86,7 @@ class Command(argparse.ArgumentParser):
     def add_features(self):
         """The file of features of a site."""
         group = self.add_argument_group("features")
-        group.add_argument("features", type=Path, metavar="FEATURES", help=FEATURES)
+        group.add_argument("features", type=Path, metavar="FILE", help=FEATURES)
         self.add_columns(group)
         group.add_argument(
             "--encoder",
@@ -103,18 +103,10 @@ class Command(argparse.ArgumentParser):
             "what is made of them; the same at all sites",
         )
 
-    def add_columns(self, group=None, default=""):
-        """Which columns of a file are no features, and what they are."""
+    def add_columns(self, group=None, default="", features="--features"):
+        """Which columns of a file are features, and what the others are."""
         group = self if group is None else group
-        group.add_argument(
-            "--ignore",
-            action="append",
-            default=[],
-            metavar="COLUMN",
-            help="column that is no feature, such as the number of a patient; may be "
-            "repeated. y, client, path and split never are, and --ignore makes them "
-            "say nothing",
-        )
+        self.add_choice(group, features)
         labels = group.add_mutually_exclusive_group()
         labels.add_argument(
             "--labels",
@@ -127,6 +119,42 @@ class Command(argparse.ArgumentParser):
             "--labels-file",
             metavar="FILE",
             help="labels in a file of their own: .npy, or text with one per line",
+        )
+
+    def add_choice(self, group, features="--features"):
+        """Which columns of a table are features, and which are none."""
+        group.add_argument(
+            features,
+            dest="feature_columns",
+            action="extend",
+            nargs="+",
+            metavar="COLUMN",
+            help="columns of a table that are features, in this order: names, or "
+            "patterns in quotes such as 'f*' (default: all that are nothing else). "
+            "One that looks like an identifier, like labels or like the name of a site "
+            "is refused unless it is named here",
+        )
+        group.add_argument(
+            "--id-column",
+            action="append",
+            default=[],
+            metavar="COLUMN",
+            help="column that identifies rows, such as the number of a patient: no "
+            "feature, never sent, and written beside predictions; may be repeated",
+        )
+        group.add_argument(
+            "--client-column",
+            metavar="COLUMN",
+            help="column or array that says which site each row is of (default: "
+            "client, if there is one)",
+        )
+        group.add_argument(
+            "--ignore",
+            action="append",
+            default=[],
+            metavar="COLUMN",
+            help="another column that is no feature; may be repeated. y, client, path "
+            "and split never are, and --ignore makes them say nothing",
         )
 
     def add_model(self, text):
@@ -146,7 +174,8 @@ class Command(argparse.ArgumentParser):
             required=default is None,
             type=client_name,
             metavar="NAME",
-            help="name of the site; of a file with a column client, its rows are taken"
+            help="name of the site; of a file with a column client, or that of "
+            "--client-column, its rows are taken"
             + ("" if default is None else f" (default: {default})"),
         )
 
@@ -223,4 +252,5 @@ def named_files(names):
 
 def columns_of(arguments):
     """What ``add_columns`` asked for, as arguments of the reader."""
-    return {name: getattr(arguments, name) for name in COLUMNS}
+    columns = {name: getattr(arguments, name) for name in COLUMNS}
+    return {**columns, "features": arguments.feature_columns}

@@ -50,7 +50,7 @@ def add_commands(commands):
         help=f"{FEATURES}; client says whose each row is. Each file has a table of its "
         "own, named after it",
     )
-    command.add_columns(default=", and by default")
+    command.add_columns(default=", and by default", features="--columns")
     command.add_count("--runs", 5, "partitions, and seeds on the first partition")
     group = command.add_argument_group("only for methods")
     group.add_argument(

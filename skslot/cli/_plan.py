@@ -6,7 +6,7 @@ from ._aggregate import in_words_of_commands
 from ._arguments import add_command, named_files
 from ._outputs import announce, refuse_output
 from ._site_maps import load_kind
-from ._terminal import plain_warnings
+from ._terminal import plain_warnings, print_list
 
 
 def add_commands(commands):
@@ -22,14 +22,7 @@ def add_commands(commands):
     command.add_argument(
         "--labels", metavar="COLUMN", help="column with the labels, if there is one"
     )
-    command.add_argument(
-        "--ignore",
-        action="append",
-        default=[],
-        metavar="COLUMN",
-        help="column that is no feature, such as the number of a patient; may be "
-        "repeated",
-    )
+    command.add_choice(command)
     command.add_argument(
         "--plan",
         type=Path,
@@ -64,7 +57,8 @@ def plan(arguments):
     fills in means and scales. With --client a site fills in its medians, if the plan
     asks for them, so that later rows are filled by those of now.
 
-    example: skslot plan hospital.csv --labels diagnosis --ignore patient -o study.toml
+    example: skslot plan hospital.csv --labels diagnosis --id-column patient
+    -o study.toml
     """
     refuse_output(arguments, suffix=".toml")
     has_table, has_plan = arguments.features is not None, arguments.plan is not None
@@ -86,17 +80,22 @@ def plan(arguments):
 def _draft(arguments):
     from ..datasets import StudyPlan
 
-    labels, ignore = arguments.labels, arguments.ignore
-    drafted = StudyPlan.draft(arguments.features, label=labels, ignore=ignore)
-    names = drafted.feature_names
-    print(f"{len(names)} features: {', '.join(names)}")
+    drafted = StudyPlan.draft(
+        arguments.features,
+        label=arguments.labels,
+        ignore=arguments.ignore,
+        id_column=arguments.id_column,
+        client_column=arguments.client_column,
+        features=arguments.feature_columns,
+    )
+    print_list(f"{len(drafted.feature_names)} features", drafted.feature_names)
     if drafted.label is None:
         print("no labels: name their column by --labels")
     else:
         print(f"labels: {drafted.label}: {', '.join(map(str, drafted.classes))}")
     filled = [column.name for column in drafted.columns if column.fill is not None]
     if filled:
-        print(f"missing values, filled by the median of each site: {', '.join(filled)}")
+        print_list("missing values, filled by the median of each site", filled)
     return drafted
 
 
@@ -104,7 +103,8 @@ def _at_site(arguments):
     from ..datasets import StudyPlan
 
     shared = StudyPlan.load(arguments.plan)
-    return shared.at_site(arguments.features, arguments.client)
+    table, client = arguments.features, arguments.client
+    return shared.at_site(table, client, arguments.client_column)
 
 
 def _with_scaling(arguments):

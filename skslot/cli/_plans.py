@@ -2,6 +2,9 @@
 
 from ._methods import METHODS
 
+# What a plan says of messages, as options of ``summarize``.
+SETTINGS = ("method", "dtype", "min_samples", "epsilon", "delta", "clip")
+
 
 def site_plan(arguments, learns):
     """The plan that ``--plan`` names, for the site whose file is read."""
@@ -16,6 +19,10 @@ def site_plan(arguments, learns):
             f"{path} says that labels are in {plan.label!r}, which --labels "
             f"{arguments.labels} contradicts; leave it out."
         )
+    if arguments.feature_columns is not None:
+        raise ValueError(
+            f"{path} says which columns are features: leave --features out."
+        )
     client = arguments.client or plan.client
     if plan.client not in (None, client):
         raise ValueError(
@@ -25,7 +32,7 @@ def site_plan(arguments, learns):
     arguments.client = client
     if not learns:
         return plan
-    at_site = plan.at_site(arguments.features, client)
+    at_site = plan.at_site(arguments.features, client, arguments.client_column)
     medians = {
         column.name: column.median
         for known, column in zip(plan.columns, at_site.columns, strict=True)
@@ -47,7 +54,7 @@ def settle(arguments):
         if arguments.labels is None and arguments.labels_file is None:
             arguments.labels = plan.label
     source = StudyPlan if plan is None else plan
-    for name in ("method", "dtype", "min_samples"):
+    for name in SETTINGS:
         if getattr(arguments, name) is None:
             setattr(arguments, name, getattr(source, name))
     if arguments.method not in METHODS:

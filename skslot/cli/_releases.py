@@ -2,7 +2,8 @@
 
 Guarantees add up over releases of the same rows, so none may happen unseen. The record
 has a keyed fingerprint of all rows of a release together, which says nothing about a
-row to anybody who lacks the others; it is for the user alone to read.
+row to anybody who lacks the others, and one of the file that they were read from, as
+another plan makes other features of the same rows; it is for the user alone to read.
 """
 
 import hashlib
@@ -34,6 +35,7 @@ class Release:
     epsilon: float
     delta: float
     date: str
+    file: str = ""  # early records have none
 
 
 @dataclass
@@ -75,28 +77,42 @@ class ReleaseRecord:
         each = sorted(hashlib.blake2b(row, key=key).digest() for row in rows)
         return hashlib.blake2b(b"".join(each), key=key, digest_size=16).hexdigest()
 
-    def note(self, X, client, budget):
+    def fingerprint_of_file(self, table, client):
+        """Keyed fingerprint of the file of a table, and of whose rows are used."""
+        key = bytes.fromhex(self.key)
+        with open(table.path, "rb") as file:
+            digest = hashlib.file_digest(
+                file, lambda: hashlib.blake2b(key=key, digest_size=16)
+            )
+        if table.client_ids is not None:
+            digest.update(client.encode())
+        return digest.hexdigest()
+
+    def note(self, table, client, budget):
         """Write down a release of these rows, which is about to happen."""
         now = datetime.now(UTC).isoformat(timespec="seconds")
         spent = budget.epsilon, budget.delta
-        self.releases.append(Release(client, self.fingerprint(X), *spent, now))
+        file = self.fingerprint_of_file(table, client)
+        rows = self.fingerprint(table.X)
+        self.releases.append(Release(client, rows, *spent, now, file))
         content = {"key": self.key, "releases": [asdict(r) for r in self.releases]}
         # at once, whatever else is being written
         with outputs_together(), atomic_output(self.path, private=True) as file:
             file.write(json.dumps(content, indent=1).encode())
 
 
-def refuse_second_release(record, X, client, again):
+def refuse_second_release(record, table, client, again):
     """Refuse to release the same rows twice; say what was spent on others before."""
-    rows = record.fingerprint(X)
-    same = [each for each in record.releases if each.rows == rows]
+    rows = record.fingerprint(table.X)
+    file = record.fingerprint_of_file(table, client)
+    same = [r for r in record.releases if r.rows == rows or r.file == file]
     if same and not again:
         raise ValueError(
             f"client {client!r}: these rows were released before, last on "
             f"{same[-1].date[:10]}, with {_spent(same)}. What is spent adds up: send "
             "the file that was written then, or allow one more release with --again."
         )
-    others = [r for r in record.releases if r.client == client and r.rows != rows]
+    others = [r for r in record.releases if r.client == client and r not in same]
     if same:
         print(f"released again: before, {_spent(same)} were spent on these rows")
     if others:

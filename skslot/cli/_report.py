@@ -15,7 +15,7 @@ def add_commands(commands):
     command.add_argument(
         "features",
         type=Path,
-        metavar="FEATURES",
+        metavar="FILE",
         help=f"{FEATURES}; client says whose each row is. Of a data set with a split, "
         "the training rows are used",
     )

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from .._text import printable
+from .._clients import shorten
+from .._text import printable, quoted
 from .._warnings import warn_user
 from ._terminal import plain_warnings
 
@@ -34,6 +35,8 @@ MOST_SPREAD = 4.0
 # of digit scanners and of PACS, and those of most other sites are not.
 MOST_SHIFT = 1.0
 MOST_SHIFT_BEYOND_LABELS = 0.4
+# Columns that a person would type.
+MOST_NAMES = 20
 
 
 def sent_statistics(arguments):
@@ -81,31 +84,89 @@ def check_is_of_client(path, kind, client):
 def check_same_encoder(table, message, path):
     """Refuse features that a reference or model was not made for."""
     n_features = table.X.shape[1]
+    if table.encoder == message.encoder and n_features == message.n_features:
+        return
     by_plan = [str(each.encoder).startswith("plan:") for each in (table, message)]
-    if any(by_plan) and table.encoder != message.encoder:
+    if any(by_plan):
         remedy = "hand over the plan that it was made by, by --plan FILE.toml."
         if all(by_plan):
-            remedy = "the plans differ in what they make of columns or labels."
+            differences = column_differences(table.encoder, message.encoder)
+            remedy = "the plans differ in what they make of columns or labels"
+            remedy += "." if differences is None else f": {differences}."
         elif by_plan[0]:
             remedy = "it was made without a plan: leave --plan out."
         raise ValueError(f"{table.path} does not fit {path}: {remedy}")
+    differences = column_differences(table.encoder, message.encoder)
+    if differences is not None:
+        raise ValueError(
+            f"the features of {table.path} are not those that {path} was made of: "
+            f"{differences}. {_column_remedy(table, message)}"
+        )
     if n_features != message.n_features:
         raise ValueError(
             f"{table.path} has {n_features} features, but {path} is for "
-            f"{message.n_features}."
+            f"{message.n_features}.{_listed(table)}"
         )
-    if "+aligned:" in (table.encoder or "") and table.encoder != message.encoder:
+    if "+aligned:" in (table.encoder or ""):
         raise ValueError(
             f"{table.path} holds features that skslot align wrote: give those that are "
             f"not aligned yet, which {path} is for."
         )
-    if table.encoder != message.encoder:
-        raise ValueError(
-            f"{table.path} has features of the encoder {table.encoder!r}, but {path} "
-            f"is for {message.encoder!r}. A table must have the same columns in the "
-            "same order as the one that was summarized; --ignore and --labels leave "
-            "columns out, --encoder gives a name to what made the features."
+    raise ValueError(
+        f"{table.path} has features of the encoder {table.encoder!r}, but {path} is "
+        f"for {message.encoder!r}: --encoder gives a name to what made the features, "
+        "the same for all files."
+    )
+
+
+def column_differences(here, there):
+    """How the columns of two tables differ, in words; None if they do not say so."""
+    from ..exchange import fingerprint_names
+
+    names, others = fingerprint_names(here), fingerprint_names(there)
+    if None in (names, others) or names == others:
+        return None
+    extra = [name for name in names if name not in others]
+    missing = [name for name in others if name not in names]
+    parts = [f"it has {shorten(extra)} more"] if extra else []
+    parts += [f"it lacks {shorten(missing)}"] if missing else []
+    return " and ".join(parts) or f"they are in another order, {shorten(others)}"
+
+
+def _column_remedy(table, message):
+    """Options that make the columns of a table those of a message."""
+    from ..exchange import fingerprint_names
+
+    wanted = fingerprint_names(message.encoder)
+    extra = [name for name in table.feature_names if name not in wanted]
+    missing = [name for name in wanted if name not in table.feature_names]
+    left_out = [name for name in missing if name in table.others]
+    remedies = []
+    if extra:
+        flags = " or ".join(("--id-column", "--ignore", "--labels"))
+        remedies.append(f"{flags} {quoted(extra[0])} leaves a column out.")
+    if left_out:
+        remedies.append(
+            f"{shorten(left_out)} are in the file, but named by --ignore, --id-column "
+            "or --labels, or not by --features."
         )
+    elif missing:
+        remedies.append("Columns that are called otherwise here must be renamed.")
+    elif len(wanted) <= MOST_NAMES:
+        names = " ".join(map(quoted, wanted))
+        remedies.append(f"--features {names} takes the right ones, in their order.")
+    return " ".join([*remedies, "A plan, by --plan, spares all this."])
+
+
+def _listed(table):
+    """The columns of a table that are features, and what to do about them."""
+    if table.feature_names is None:
+        return ""
+    return (
+        f" Its features are the columns {shorten(table.feature_names, MOST_NAMES)}: "
+        "--features chooses among them; --ignore, --id-column and --labels leave some "
+        "out."
+    )
 
 
 def client_map(table, sent, reference, tau, arguments):

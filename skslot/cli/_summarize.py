@@ -8,7 +8,7 @@ from ._methods import METHODS, make_classifier
 from ._outputs import announce, refuse_output, writing
 from ._plans import settle
 from ._releases import ReleaseRecord, refuse_second_release
-from ._terminal import plain_warnings, warn_of_spellings
+from ._terminal import plain_warnings, print_list, warn_of_spellings
 
 # Methods whose files are made of counts, sums and one second moment.
 PRIVATE_METHODS = ("mixed", "fedcgs", "fedridge", "fedcof")
@@ -114,7 +114,11 @@ def summarize(arguments):
         dtype = "float64" if arguments.scaling else arguments.dtype
         message.save(arguments.output, dtype, arguments.min_samples)
     client = printable(arguments.client)
-    print(f"client {client}: {len(table.X)} rows, {_features(table)}")
+    what = f"client {client}: {len(table.X)} rows, {table.X.shape[1]} features"
+    if table.feature_names is None:
+        print(what)
+    else:  # so that no column slips in
+        print_list(what, table.feature_names)
     if table.y is not None:
         classes, counts = np.unique(table.y, return_counts=True)
         pairs = zip(map(printable, classes.tolist()), counts, strict=True)
@@ -168,9 +172,9 @@ def _release(table, arguments, budget):
     """Message with noise, and a note of it before the file is there."""
     _check_release(table, arguments)
     with ReleaseRecord.opened() as record:
-        refuse_second_release(record, table.X, arguments.client, arguments.again)
+        refuse_second_release(record, table, arguments.client, arguments.again)
         message = _message(table, arguments, budget)
-        record.note(table.X, arguments.client, budget)
+        record.note(table, arguments.client, budget)
     return message
 
 
@@ -269,7 +273,7 @@ def _check_scaling(plan, budget, arguments):
     if budget is not None:
         raise ValueError(
             "--scaling has no guarantee of differential privacy: leave --epsilon out, "
-            "or agree on means and scales without looking at the rows."
+            "in the plan too, or agree on means and scales without looking at rows."
         )
     if plan is None:
         raise ValueError("--scaling is for a plan: name it by --plan FILE.toml.")
@@ -286,13 +290,3 @@ def _without_small_classes(table, min_samples):
     for label, count in zip(classes[small].tolist(), counts[small], strict=True):
         print(f"left out: class {label!r}, rows: {count}")
     return table.select(~np.isin(table.y, classes[small]))
-
-
-def _features(table):
-    """Features in words; those of a table by name, so that no column slips in."""
-    text = f"{table.X.shape[1]} features"
-    names = table.feature_names
-    if names is None:
-        return text
-    more = ", ..." if len(names) > 20 else ""
-    return f"{text}: {', '.join(map(printable, names[:20]))}{more}"

@@ -2,7 +2,9 @@
 
 import errno
 import os
+import re
 import sys
+import textwrap
 import time
 import unicodedata
 import warnings
@@ -13,6 +15,8 @@ from .._text import printable
 
 # What the system says of a pipe or a disk that takes no more.
 NO_TAKERS = {errno.EPIPE, errno.ENOSPC, errno.EFBIG}
+# Parameters of estimators that are options of commands, as texts for users have them.
+PARAMETER = re.compile(r"\b(outliers|priors)='(\w+)'")
 
 
 @contextmanager
@@ -99,7 +103,26 @@ def in_one_line(error):
         text = f"the standard output: {error.strerror}."
     elif isinstance(error, MemoryError):
         text = f"not enough memory. {text} Fewer rows or features take less."
-    return printable(" ".join(text.split()))
+    return printable(in_options(" ".join(text.split())))
+
+
+def in_options(text):
+    """What is to be set, as options of a command in place of Python's parameters."""
+    return PARAMETER.sub(r"--\1 \2", text).replace("set --", "give --")
+
+
+def print_list(what, names):
+    """Print all of some names, on as many lines as they need."""
+    text = f"{what}: {', '.join(map(printable, names))}"
+    print(
+        textwrap.fill(
+            text,
+            width=88,
+            subsequent_indent="  ",
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+    )
 
 
 @contextmanager

@@ -11,12 +11,17 @@ import numpy as np
 
 from .._clients import plain_name, shorten
 from .._optional import import_optional
+from ._columns import (
+    FILE_NAMES,
+    MISSING,
+    ROW_NAMES,
+    ColumnChoice,
+    as_names,
+    check_names,
+    is_number,
+    leave_out,
+)
 
-# Names that mean something, here with one value for each row ...
-ROW_NAMES = ("y", "client", "split", "domain", "path")
-# ... and here for the whole file; a table can have the former only.
-FILE_NAMES = ("X", "domains", "fingerprint", "dataset")
-ONLY_IN_NPZ = ("domain", *FILE_NAMES)
 # Arrays that may have as many values as there are rows, and are not about these.
 ABOUT_ALL_ROWS = ("columns", *FILE_NAMES)
 SPELLINGS = {
@@ -24,8 +29,6 @@ SPELLINGS = {
     "test": ("test", "testing"),
     "validation": ("val", "valid", "validation", "dev"),
 }
-# What programs call a column that has no name.
-NO_NAME = re.compile(r"|Unnamed: \d+|__index_level_\d+__")
 # Those that come back as the same text. Some programs write 1.0 once one was missing.
 WHOLE_NUMBER = re.compile(r"(0|-?[1-9][0-9]{0,14})(\.0)?")
 
@@ -65,7 +68,7 @@ class RowsOfClients:
             raise ValueError(
                 f"{self.name} has no rows left to learn from: its split says 'train' "
                 f"for none, but only {shorten(np.unique(self.split).tolist())}. If all "
-                f"rows are for training, {_leave_out('split')}."
+                f"rows are for training, {leave_out('split')}."
             )
         return self.select(rows)
 
@@ -102,7 +105,7 @@ class FeatureTable(RowsOfClients):
             raise ValueError(
                 f"{self.path} has no row of client {client!r}, only of: "
                 f"{', '.join(np.unique(names)[:10])}. If all rows are of one site, "
-                f"whatever it is called, {_leave_out('client')}."
+                f"whatever it is called, {leave_out('client')}."
             )
         return self.select(rows)
 
@@ -116,7 +119,16 @@ class FeatureTable(RowsOfClients):
 
 
 def load_features(
-    path, *, labels=None, labels_file=None, ignore=(), encoder=None, plan=None
+    path,
+    *,
+    labels=None,
+    labels_file=None,
+    ignore=(),
+    id_column=(),
+    client_column=None,
+    features=None,
+    encoder=None,
+    plan=None,
 ):
     """Load features from a file, with labels, clients and split if it has them.
 
@@ -136,9 +148,19 @@ def load_features(
     labels_file : str or path-like, default=None
         Labels in a file of their own: ``.npy``, or text with one per line.
     ignore : str or list of str, default=()
-        Columns that are no features, such as the number of a patient. Of ``y``,
-        ``client``, ``domain``, ``split`` and ``path``, which never are, also what they
-        say is ignored.
+        Columns that are no features. Of ``y``, ``client``, ``domain``, ``split`` and
+        ``path``, which never are, also what they say is ignored.
+    id_column : str or list of str, default=()
+        Columns that identify rows, such as the number of a patient: no features.
+    client_column : str, default=None
+        Column or array that says whose each row is; by default ``client``, if there is
+        one.
+    features : str or list of str, default=None
+        Which columns of a table are features, in this order: names, or patterns such
+        as ``"f*"`` for those in the order of the table. All others stand beside the
+        features. By default, all columns that are nothing else. Columns that look like
+        identifiers, labels or names of sites are refused unless they are named here,
+        and not only by a pattern, see Notes.
     encoder : str, default=None
         What made the features, if no fingerprint in the file says it.
     plan : StudyPlan, default=None
@@ -156,8 +178,9 @@ def load_features(
         y : ndarray of shape (n_samples,) or None
             Labels, none of them missing.
         client_ids : ndarray of shape (n_samples,) or None
-            The client of each row, from ``client``, or ``domains`` at the positions
-            ``domain``: text without spaces around it, or integers if all are.
+            The client of each row, from ``client`` or ``client_column``, or ``domains``
+            at the positions ``domain``: text without spaces around it, or integers if
+            all are.
         split : ndarray of str of shape (n_samples,) or None
             "train", "test" or "validation" for each row.
         encoder : str or None
@@ -178,6 +201,25 @@ def load_features(
     --------
     skslot.experiments.FeatureSet.from_file : Features for an experiment.
     StudyPlan : Agrees between sites how features are made of tables.
+
+    Notes
+    -----
+    In tables, these are refused as features, unless ``features`` or a plan names them.
+
+    *Identifiers.* A column of text in which no two rows are equal. A column of whole
+    numbers in which no two rows are equal, if that is no chance, which is if five pairs
+    or more of as many numbers, drawn from the same range, would be equal (1 to 11, or
+    100 different ones below 1000), or if all are a million and more. A column with a
+    name such as ``id``, ``PatientID`` or ``mrn``, of text or whole numbers of which
+    half or more are different. With fewer than ten rows nothing is an identifier.
+
+    *Labels.* A column of text or whole numbers with a name such as ``diagnosis``,
+    ``target`` or ``class``, and at most 20 different values or half as many as there
+    are rows; and a column with the same values as the labels.
+
+    *Sites.* A column like that with a name such as ``site`` or ``hospital``.
+
+    *Columns without a name*, such as the index that pandas writes.
 
     Examples
     --------
@@ -203,15 +245,19 @@ def load_features(
         raise ValueError("give labels or labels_file, not both.")
     if plan is not None and labels is None and labels_file is None:
         labels = plan.label or False
-    ignored = {ignore} if isinstance(ignore, str) else {*ignore}
-    named = ignored | ({labels} if labels else set())
+    if plan is not None and features is not None:
+        raise ValueError("the plan says which columns are features: leave them out.")
+    ignored = {*as_names(ignore)}
+    choice = ColumnChoice.of(features, ignored, id_column, client_column, labels or ())
     if plan is None:
-        X, others = READERS[path.suffix.lower()](path, named)
+        X, others = READERS[path.suffix.lower()](path, choice)
     else:
         X, others = plan.read(path)
-        _check_names(path, list(others), named)
+        check_names(path, list(others), choice.others)
     _check_features(path, X)
     used = {name: array for name, array in others.items() if name not in ignored}
+    if client_column is not None:
+        used["client"] = others[client_column]
     for name in ROW_NAMES:
         if name in used:
             _check_one_per_row(path, name, used[name], len(X))
@@ -223,6 +269,8 @@ def load_features(
         if plan is not None:
             plan.check_classes(path, y)
     columns = others.get("columns", np.empty(0))
+    if y is not None and plan is None and path.suffix.lower() in TABLES:
+        choice.refuse_labels(path, y, dict(zip(columns.tolist(), X.T, strict=True)))
     return FeatureTable(
         path,
         X,
@@ -239,9 +287,14 @@ def load_features(
 # -------------------------------------------------------------- files of NumPy
 
 
-def _read_numpy(path, named):
+def _read_numpy(path, choice):
     arrays = _load_numpy(path)
-    _check_names(path, list(arrays), named)
+    if choice.wanted is not None:
+        raise ValueError(
+            f"{path}: features and --features choose columns of a table; here all of X "
+            "is taken, leave them out."
+        )
+    check_names(path, list(arrays), choice.others)
     if "X" not in arrays:
         raise ValueError(
             f"{path} must hold an array X with the features; it has: "
@@ -266,13 +319,13 @@ def _load_numpy(path):
 # ---------------------------------------------------------------------- tables
 
 
-def _read_csv(path, named):
+def _read_csv(path, choice):
     pandas = _import_for(path, "pandas")
     # the converter of earlier versions is fast and not exact, unless told otherwise
     is_exact = tuple(map(int, pandas.__version__.split(".")[:2])) >= (3, 1)
     try:
         names, delimiter = _read_header(path)
-        features = features_of(path, names, named)
+        features = choice.features(path, names)
         _check_cells(path, delimiter, names)
         dtypes = [np.float64 if name in features else str for name in names]
         try:
@@ -289,11 +342,14 @@ def _read_csv(path, named):
                 **({} if is_exact else {"float_precision": "round_trip"}),
             )
         except ValueError as error:
+            cells = dict(read_cells(path))
+            choice.refuse_suspects(path, {name: cells[name] for name in features})
             _check_cells(path, delimiter, names, set(features))
             raise ValueError(f"{path} cannot be read: {error}") from error
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not UTF-8; save it as CSV UTF-8.") from error
     frame.columns = names
+    choice.refuse_suspects(path, {name: frame[name].to_numpy() for name in features})
     return frame[features].to_numpy(), _beside(frame, features)
 
 
@@ -332,9 +388,7 @@ def _check_cells(path, delimiter, names, features=()):
                     if name in features and not is_number(cell):
                         raise ValueError(
                             f"{path}: line {reader.line_num}, column {name!r}: "
-                            f"{cell!r} is no number. Missing values must be filled "
-                            "in, and decimals need a point. If the column is no "
-                            f"feature, {_leave_out(name)}, or name it as labels."
+                            f"{cell!r} is no number. {_what_to_do(name, cell)}"
                         )
         except csv.Error as error:
             raise ValueError(f"{path}: line {reader.line_num}: {error}.") from error
@@ -342,11 +396,33 @@ def _check_cells(path, delimiter, names, features=()):
         raise ValueError(f"{path} has no rows.")
 
 
-def _read_arrow(path, named):
+def _what_to_do(name, cell):
+    """The remedy for a cell that is no number."""
+    if cell.strip() in MISSING:
+        return (
+            "Fill missing values in, or let skslot plan say what stands for them. If "
+            f"the column is no feature, {leave_out(name)}."
+        )
+    return (
+        "Decimals need a point, and skslot plan makes columns of categories. If the "
+        f"column is no feature, {leave_out(name)}, or name it as labels."
+    )
+
+
+def _read_arrow(path, choice):
     frame, index = _read_frame(path)
-    features = features_of(path, list(frame.columns), named, index)
+    features = choice.features(path, list(frame.columns), index)
+    values = {name: _numbers_or_texts(path, frame[name]) for name in features}
+    choice.refuse_suspects(path, values)
     X = np.column_stack([_numbers(path, frame[name]) for name in features])
     return X, _beside(frame, features)
+
+
+def _numbers_or_texts(path, column):
+    try:
+        return _numbers(path, column)
+    except ValueError:
+        return column[column.notna()].astype(str).tolist()
 
 
 def _read_frame(path):
@@ -407,7 +483,7 @@ def _numbers(path, column):
     except (ValueError, TypeError) as error:
         raise ValueError(
             f"{path}: column {column.name!r} is not numeric: dates and text are no "
-            f"features; {_leave_out(column.name)}, or name it as labels."
+            f"features; {leave_out(column.name)}, or name it as labels."
         ) from error
 
 
@@ -436,57 +512,6 @@ READERS = {
     ".feather": _read_arrow,
 }
 TABLES = [end for end, read in READERS.items() if read is not _read_numpy]
-
-
-# ----------------------------------------------------------------------- names
-
-
-def _check_names(path, names, named):
-    """Refuse names that are not there, and those that are nearly one with a meaning.
-
-    ``named`` are those that somebody asked for, who knows what they are.
-    """
-    for name in sorted(named - set(names)):
-        raise ValueError(
-            f"{path} has no column {name!r}; it has: {', '.join(names) or 'nothing'}."
-        )
-    meant = {name.casefold(): name for name in (*ROW_NAMES, *FILE_NAMES)}
-    for name in names:
-        known = meant.get(name.strip().casefold(), name)
-        if name not in {*named, known}:
-            raise ValueError(
-                f"{path} has {name!r}, which is nearly {known!r}: rename it, or "
-                f"{_leave_out(name)}."
-            )
-
-
-def features_of(path, names, named, index=()):
-    """Columns of a table that are features."""
-    _check_names(path, names, named)
-    features = [n for n in names if n not in {*named, *index, *ROW_NAMES}]
-    for position, name in enumerate(names, start=1):
-        if names.count(name) > 1:
-            raise ValueError(f"{path} has more than one column {name!r}.")
-        if name in features and NO_NAME.fullmatch(name):
-            raise ValueError(
-                f"{path}: column {position} has no name ({name!r}), which is how the "
-                "index of a DataFrame is written. If it is no feature, "
-                f"{_leave_out(name)}; else give it a name."
-            )
-        if name in ONLY_IN_NPZ and name not in named:
-            raise ValueError(
-                f"{path} has a column {name!r}, which means something in .npz files "
-                f"only: rename it (sites are called 'client'), or {_leave_out(name)}."
-            )
-    if not features:
-        raise ValueError(f"{path} has no features, only the columns {names}.")
-    return features
-
-
-def _leave_out(name):
-    """The remedy, in Python and at the command line."""
-    quoted = name if name.isidentifier() else f'"{name}"'
-    return f"leave it out by ignore=[{name!r}] or --ignore {quoted}"
 
 
 # ---------------------------------------------------------------------- values
@@ -524,7 +549,7 @@ def _check_one_per_row(path, name, array, n_rows):
         found = f"{len(array)} values" if array.ndim == 1 else f"shape {array.shape}"
         raise ValueError(
             f"{path}: {name} has {found}, but there are {n_rows} rows of features. "
-            f"Correct it, or {_leave_out(name)}."
+            f"Correct it, or {leave_out(name)}."
         )
 
 
@@ -556,7 +581,7 @@ def _clients(path, used):
         raise ValueError(
             f"{path} has {found[0]!r}, but it takes both domain, a position for each "
             "row, and domains, the names at these positions. Add the other one, or say "
-            f"whose each row is by 'client' and {_leave_out(found[0])}."
+            f"whose each row is by 'client' and {leave_out(found[0])}."
         )
     names = used.get("client")
     if found:
@@ -595,7 +620,7 @@ def _split(path, used):
             f"{path}: split must be one of {', '.join(part_of)} for each row, in upper "
             f"or lower case, but is also {shorten(others.tolist())}. Rename these, "
             "leave their rows out, or, if all rows are for training, "
-            f"{_leave_out('split')}."
+            f"{leave_out('split')}."
         )
     return np.array([part_of[name] for name in plain.tolist()])
 
@@ -621,11 +646,3 @@ def _one_value(path, arrays, name):
             f"{path}: {name} must be one text for all rows, not {arrays[name].size}."
         )
     return str(arrays[name].item())
-
-
-def is_number(text):
-    """Whether a text is a finite number, as it is written in tables."""
-    try:
-        return bool(np.isfinite(float(text))) and "_" not in text
-    except ValueError:
-        return False

@@ -1,6 +1,5 @@
 """What all sites of a study do to their tables, in one file that a person can read."""
 
-import hashlib
 import json
 import tomllib
 from dataclasses import asdict, dataclass, fields, replace
@@ -11,23 +10,17 @@ import numpy as np
 
 from .._atomic import atomic_output
 from .._clients import shorten
-from ._features import (
-    WHOLE_NUMBER,
-    features_of,
-    is_number,
-    load_features,
-    read_cells,
-)
+from ._columns import MISSING, ColumnChoice, is_number, leave_out
+from ._features import WHOLE_NUMBER, load_features, read_cells
 
 FORMAT = 1
-# How programs write that a value is missing, beside an empty cell.
-MISSING = frozenset("? NA N/A NaN nan None null <NA> NaT".split()) | {""}
 # Texts in a column that a plan is drafted from; with more of them it is no category.
 MOST_CATEGORIES = 20
 WIRE_DTYPES = ("float64", "float32", "float16")
 # Says of a plan that its means and scales were computed from rows of the sites.
 FROM_ROWS = "from rows"
-SETTINGS = ("method", "dtype", "min_samples")
+PRIVACY = ("epsilon", "delta", "clip")
+SETTINGS = ("method", "dtype", "min_samples", *PRIVACY)
 
 TEMPLATE = """\
 # What all sites do to their tables, and what they send. Written by skslot plan: read
@@ -53,9 +46,14 @@ features = [
 method = {method}
 dtype = {dtype}  # precision of the numbers that are sent
 min_samples = {min_samples}  # fewest rows of a site and of each class
-# privacy: no noise is added unless sites run summarize with --epsilon, which needs
-# numbers for fill, and means and scales that nobody computed from rows
+# Differential privacy, with noise, if there are these three numbers. It needs numbers
+# for fill, and means and scales that nobody computed from rows.
+{privacy}
 """
+NO_NOISE = """\
+# epsilon = 3.0
+# delta = 1e-5
+# clip = 1.0  # longer rows are cut down to this norm"""
 
 
 @dataclass(frozen=True)
@@ -207,6 +205,10 @@ class StudyPlan:
         In which precision.
     min_samples : int, default=10
         Fewest rows of a site and of each class.
+    epsilon, delta, clip : float, default=None
+        Guarantee of differential privacy that sites send with, see
+        :class:`skslot.privacy.PrivacyBudget`, whose ``clip_norm`` is ``clip``; all or
+        none of them.
     scaling : {"from rows"}, default=None
         Says that means and scales were computed from rows, by :meth:`with_scaling`.
         Features that they make have no guarantee of differential privacy.
@@ -241,6 +243,9 @@ class StudyPlan:
     method: str = "mixed"
     dtype: str = "float32"
     min_samples: int = 10
+    epsilon: float | None = None
+    delta: float | None = None
+    clip: float | None = None
     scaling: str | None = None
 
     def __post_init__(self):
@@ -263,13 +268,35 @@ class StudyPlan:
             raise ValueError(
                 f"min_samples must be at least 1, got {self.min_samples!r}."
             )
+        self._check_privacy()
         if self.scaling not in (None, FROM_ROWS):
             raise ValueError(f"scaling must be {FROM_ROWS!r}, got {self.scaling!r}.")
+
+    def _check_privacy(self):
+        from ..privacy import PrivacyBudget
+
+        numbers = [getattr(self, name) for name in PRIVACY]
+        if numbers == [None] * 3:
+            return
+        if not all(map(_is_real, numbers)):
+            raise ValueError(
+                f"{', '.join(PRIVACY)} are numbers and go together, got {numbers}."
+            )
+        PrivacyBudget(*numbers)
 
     # -------------------------------------------------------------------- making
 
     @classmethod
-    def draft(cls, path, *, label=None, ignore=()):
+    def draft(
+        cls,
+        path,
+        *,
+        label=None,
+        ignore=(),
+        id_column=(),
+        client_column=None,
+        features=None,
+    ):
         """Draft a plan from the table of one site.
 
         Columns of numbers are taken as they are, with the median of each site for
@@ -283,6 +310,14 @@ class StudyPlan:
             Column with the labels.
         ignore : str or list of str, default=()
             Columns that are no features.
+        id_column : str or list of str, default=()
+            Columns that identify rows: no features.
+        client_column : str, default=None
+            Column that says whose each row is; by default ``client``, if there is one.
+        features : str or list of str, default=None
+            Which columns are features, by names and patterns, see
+            :func:`load_features`; columns that look like identifiers, labels or names
+            of sites have to be named.
 
         Returns
         -------
@@ -290,16 +325,17 @@ class StudyPlan:
             To be looked at before it is sent.
         """
         path = Path(path)
-        named = {ignore} if isinstance(ignore, str) else {*ignore}
+        choice = ColumnChoice.of(features, ignore, id_column, client_column, label)
         cells = _columns(path)
-        features = features_of(path, list(cells), named | ({label} - {None}))
-        columns = (_draft_column(path, name, cells[name]) for name in features)
+        used = {name: cells[name] for name in choice.features(path, list(cells))}
+        choice.refuse_suspects(path, used)
+        columns = (_draft_column(path, name, cells) for name, cells in used.items())
         plan = cls(tuple(columns), label)
         y = load_features(path, plan=plan.at_site(path, None), ignore=ignore).y
         classes = () if y is None else tuple(np.unique(y).tolist())
         return replace(plan, classes=classes)
 
-    def at_site(self, path, client):
+    def at_site(self, path, client, client_column=None):
         """Fill in what is of one site: its name and its medians.
 
         They are no part of the fingerprint.
@@ -310,6 +346,8 @@ class StudyPlan:
             Table of the site; the median is that of its training rows.
         client : str
             Its name; of a table with a column ``client``, its rows are taken.
+        client_column : str, default=None
+            Another column that says whose each row is.
 
         Returns
         -------
@@ -319,7 +357,8 @@ class StudyPlan:
         plan = replace(self, client=client)
         if not any(column.is_open for column in self.columns):
             return plan
-        cells, rows = _columns(Path(path)), plan._rows_to_learn_from(path)
+        cells = _columns(Path(path))
+        rows = plan._rows_to_learn_from(path, client_column)
         columns = [
             replace(column, median=column.median_of(path, cells[column.name], rows))
             if column.is_open
@@ -328,11 +367,13 @@ class StudyPlan:
         ]
         return replace(plan, columns=tuple(columns))
 
-    def _rows_to_learn_from(self, path):
+    def _rows_to_learn_from(self, path, client_column):
         """Positions of the training rows of the site."""
         any_fill = [replace(c, median=0.0) if c.is_open else c for c in self.columns]
         plan = replace(self, columns=tuple(any_fill))
-        table = load_features(path, plan=plan, labels=False)
+        table = load_features(
+            path, plan=plan, labels=False, client_column=client_column
+        )
         rows = {"row": np.arange(len(table.X))}
         table = replace(table, others=table.others | rows)
         mine = table if self.client is None else table.of_client(self.client)
@@ -357,8 +398,8 @@ class StudyPlan:
 
         if statistics.encoder != self.fingerprint:
             raise ValueError(
-                f"the statistics are on features of {statistics.encoder!r}, but this "
-                f"plan is {self.fingerprint!r}: summarize for scaling by this plan."
+                "the statistics are not on features that this plan makes: summarize "
+                "for scaling by this plan."
             )
         scaler = FederatedScaler().fit_messages([statistics])
         names = self.feature_names
@@ -381,9 +422,11 @@ class StudyPlan:
     @property
     def fingerprint(self):
         """The same at all sites that make the same features and labels."""
+        from ..exchange import feature_fingerprint
+
         columns = [{**asdict(column), "median": None} for column in self.columns]
         facts = [FORMAT, columns, self.label, self.classes, self.encoder]
-        return f"plan:{hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]}"
+        return feature_fingerprint(self.feature_names, json.dumps(facts))
 
     def read(self, path):
         """Make features of a table.
@@ -406,7 +449,8 @@ class StudyPlan:
         if missing:
             raise ValueError(
                 f"{path} lacks columns of the plan: {shorten(missing)}; it has "
-                f"{shorten(cells)}."
+                f"{shorten(cells)}. Rename those that are called otherwise here, or "
+                "agree on a plan without them."
             )
         made = [column.features(path, cells[column.name]) for column in self.columns]
         others = {n: np.array(column) for n, column in cells.items() if n not in names}
@@ -474,6 +518,8 @@ class StudyPlan:
         facts |= {name: facts[name] or "" for name in names}
         del facts["columns"]
         values = {name: _value(value) for name, value in facts.items()}
+        lines = [f"{name} = {values[name]}" for name in PRIVACY]
+        values["privacy"] = NO_NOISE if self.epsilon is None else "\n".join(lines)
         line = f"scaling = {values['scaling']}  # of means and scales: no --epsilon\n"
         values["scaling"] = "" if self.scaling is None else line
         return TEMPLATE.format(file=file, features=features, **values)
@@ -509,8 +555,8 @@ def _draft_column(path, name, cells):
     if not 1 <= len(found) <= MOST_CATEGORIES:
         raise ValueError(
             f"{path}: column {name!r} has {len(found)} different texts, which are no "
-            f"categories. If it is no feature, leave it out by ignore=[{name!r}] or "
-            f"--ignore {name}; else write it as numbers."
+            f"categories. If it is no feature, {leave_out(name)}; else write it as "
+            "numbers."
         )
     unknown = "column" if has_gaps else "refuse"
     return PlannedColumn(name, categories=tuple(sorted(found)), unknown=unknown)

@@ -9,7 +9,7 @@ from ._classification import (
     CurvedHead,
 )
 from ._errors import MessageError
-from ._message import Message, feature_fingerprint
+from ._message import Message, feature_fingerprint, fingerprint_names
 from ._mixed_effects import MixedEffectsModel
 from ._models import AlignedModel, LinearModel
 from ._preprocessing import ColumnStatistics
@@ -35,6 +35,7 @@ __all__ = [
     "MixedEffectsModel",
     "check_same_features",
     "feature_fingerprint",
+    "fingerprint_names",
     "load_message",
     "load_messages",
     "receive",

@@ -6,6 +6,7 @@ import numpy as np
 
 from .._linalg import packed_diagonal
 from ..trust import ClientFacts
+from ._message import fingerprint_names
 from ._wire import WireArray
 
 
@@ -17,7 +18,10 @@ def facts_of(message):
     if n_samples is None:
         return None
     if hasattr(message, "n_values"):
-        return ClientFacts.from_columns(message.client, n_samples, message.moments)
+        names = fingerprint_names(message.encoder)
+        return ClientFacts.from_columns(
+            message.client, n_samples, message.moments, names
+        )
     mean, variances, class_means = _moments(message)
     return ClientFacts.from_moments(
         getattr(message, "client", None),

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
@@ -33,6 +34,9 @@ from ._wire import (
 
 # Facts that messages did not have at first, and that are not written if they are None.
 LATER_FACTS = ("privacy",)
+# Characters of names of columns in a header, which has at most a million.
+MOST_NAMES = 100_000
+WITH_NAMES = re.compile(r"(?:columns|plan):[0-9a-f]{16} (\[.*\])")
 
 
 class _Value:
@@ -433,7 +437,7 @@ class Message:
 
     def _traits(self):
         """What messages of one exchange must agree on, by the words for it."""
-        traits = {"number of features": self.n_features, "encoder": self.encoder}
+        traits = {"encoder": self.encoder, "number of features": self.n_features}
         if hasattr(self, "classes"):
             kinds = {kind_of_label(label) for label in self.classes}
             traits["kind of labels"] = " and ".join(sorted(kinds))
@@ -538,28 +542,69 @@ def _decoded(value):
     return value.decode() if isinstance(value, WireArray) else value
 
 
-def feature_fingerprint(names):
+def feature_fingerprint(names, plan=None):
     """Compute a fingerprint of the columns of a table, for messages on its rows.
 
-    Sites whose columns differ in name, number or order get different ones.
+    Sites whose columns differ in name, number or order get different ones. The names
+    are in it, unless they are very many, so that errors can say what differs.
 
     Parameters
     ----------
     names : iterable of str
         Names of the feature columns, in their order.
+    plan : str, default=None
+        What else must be the same at all sites, as a text: what is made of columns.
 
     Returns
     -------
     fingerprint : str
         To be passed to ``with_encoder`` of a message.
 
+    See Also
+    --------
+    fingerprint_names : Reads the names.
+
     Examples
     --------
     >>> from skslot.exchange import feature_fingerprint
     >>> feature_fingerprint(["age", "weight"])
-    'columns:f4f5b7f73149a985'
-    >>> feature_fingerprint(["weight", "age"])
-    'columns:...'
+    'columns:f4f5b7f73149a985 ["age", "weight"]'
     """
     text = json.dumps([str(name) for name in names])
-    return f"columns:{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    digest = hashlib.sha256((text if plan is None else plan).encode()).hexdigest()[:16]
+    shown = f" {text}" if len(text) <= MOST_NAMES else ""
+    return f"{'columns' if plan is None else 'plan'}:{digest}{shown}"
+
+
+def fingerprint_names(fingerprint):
+    """Read the names of columns from a fingerprint.
+
+    Parameters
+    ----------
+    fingerprint : str or None
+        What a message says of its features, its ``encoder``.
+
+    Returns
+    -------
+    names : list of str or None
+        Names of the features in their order; None if it does not say them.
+
+    See Also
+    --------
+    feature_fingerprint : Makes it.
+
+    Examples
+    --------
+    >>> from skslot.exchange import feature_fingerprint, fingerprint_names
+    >>> fingerprint_names(feature_fingerprint(["age", "weight"]))
+    ['age', 'weight']
+    >>> fingerprint_names("resnet18") is None
+    True
+    """
+    found = WITH_NAMES.fullmatch(fingerprint or "")
+    try:
+        names = json.loads(found.group(1)) if found else None
+    except (ValueError, RecursionError):  # somebody else wrote it
+        return None
+    is_list = isinstance(names, list) and all(isinstance(n, str) for n in names)
+    return names if is_list else None

@@ -17,7 +17,7 @@ from .._warnings import warn_user
 from ..trust import cap_shares, guard_clients
 from ._errors import MessageError, short
 from ._facts import facts_of, weigh
-from ._message import Message
+from ._message import Message, fingerprint_names
 from ._wire import decode, open_regular, read_file, read_header
 
 # Traits that messages of one exchange may differ in when one server step reads them.
@@ -118,7 +118,7 @@ def check_same_features(first, second):
     >>> check_same_features(here, there)
     """
     first, second = Sender.of(first), Sender.of(second)
-    check_agreement(first, second, ("number of features", "encoder"))
+    check_agreement(first, second, ("encoder", "number of features"))
 
 
 def check_agreement(first, second, traits):
@@ -160,12 +160,25 @@ def find_misfits(messages):
     return misfits
 
 
+def _other_columns(names, others, whose):
+    """How the columns of a table differ from those of another one."""
+    extra = [name for name in names if name not in others]
+    missing = [name for name in others if name not in names]
+    parts = [f"has columns {shorten(extra)} that {whose} has not"] if extra else []
+    parts += [f"lacks columns {shorten(missing)} of {whose}"] if missing else []
+    same = f"has the columns of {whose} in another order, {shorten(names)}"
+    return f"{' and '.join(parts) or same}."
+
+
 def _difference(trait, value, other, whose):
     """How a message differs from another one, and what to do about it."""
     same_encoder = "All clients must use the same encoder."
     if trait == "number of features":
         return f"has {value} features, {whose} {other}. {same_encoder}"
     if trait == "encoder":
+        names, other_names = fingerprint_names(value), fingerprint_names(other)
+        if None not in (names, other_names) and names != other_names:
+            return f"{_other_columns(names, other_names, whose)} {same_encoder}"
         remedy = (
             "If it is the same, say so everywhere by message.with_encoder(...)."
             if None in (value, other)

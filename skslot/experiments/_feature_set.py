@@ -113,7 +113,8 @@ class FeatureSet(RowsOfClients):
             Any file that :func:`skslot.datasets.load_features` reads, if it says whose
             each row is.
         **columns : dict
-            Its parameters ``labels``, ``labels_file`` and ``ignore``.
+            Its parameters ``labels``, ``labels_file``, ``ignore``, ``id_column``,
+            ``client_column`` and ``features``.
 
         Returns
         -------
@@ -124,8 +125,9 @@ class FeatureSet(RowsOfClients):
         table = load_features(path, **columns)
         if table.client_ids is None:
             raise ValueError(
-                f"{path} must say whose each row is: by client, or in an .npz file by "
-                f"domain and domains; beside the features it has: "
+                f"{path} must say whose each row is: by client, another column that "
+                "client_column or --client-column names, or in an .npz file by domain "
+                f"and domains; beside the features it has: "
                 f"{', '.join(table.per_row()) or 'nothing'}."
             )
         if table.split is not None:

@@ -302,7 +302,9 @@ class FederatedScaler(ClientTransformerMixin, BaseEstimator):
     def _learn(self, by_client):
         """Join the messages of all clients but those that are left out."""
         facts = [
-            ClientFacts.from_columns(client, message.n_samples, message.moments)
+            ClientFacts.from_columns(
+                client, message.n_samples, message.moments, self._names_of_features()
+            )
             for client, message in by_client.items()
         ]
         report = guard_clients(facts, self.outliers)
@@ -322,6 +324,13 @@ class FederatedScaler(ClientTransformerMixin, BaseEstimator):
         self.var_ = variances if self.with_std else None
         self.scale_ = _scale(counts, means, variances) if self.with_std else None
         return self
+
+    def _names_of_features(self):
+        """Names of the features, if rows came with names."""
+        names = getattr(self, "feature_names_in_", None)
+        if names is None or self.client_column is None:
+            return None if names is None else list(names)
+        return list(self._without_client_column(names))
 
     def _groups_without_ids(self, n_samples):
         return ClientGroups.single(None, n_samples)

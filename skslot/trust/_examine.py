@@ -221,7 +221,7 @@ def _judge_columns(facts, kept):
         words = _judge_column(means[:, column], deviations[:, column], ordinary)
         for index, how in words.items():
             if judged[index] and verdicts[index] is None:
-                verdicts[index] = f"its feature {column + 1} is {how}"
+                verdicts[index] = f"its {facts[index].name_of(column)} is {how}"
     return verdicts
 
 

@@ -39,6 +39,8 @@ class ClientFacts:
     n_values : ndarray of shape (n_features,), default=None
         Values of each feature that are not missing. If it is given, features are those
         of a table, each with a unit of its own, and are compared one by one as well.
+    feature_names : list of str, default=None
+        What these features are called.
 
     See Also
     --------
@@ -65,6 +67,7 @@ class ClientFacts:
     within: float | None = None
     head_norms: tuple | None = None
     n_values: np.ndarray | None = None
+    feature_names: list | None = None
 
     @classmethod
     def from_moments(
@@ -107,7 +110,7 @@ class ClientFacts:
         return cls(client, n_samples, mean, variances, *described, within, norms)
 
     @classmethod
-    def from_columns(cls, client, n_samples, moments):
+    def from_columns(cls, client, n_samples, moments, feature_names=None):
         """Facts from the moments of the columns of a table.
 
         Parameters
@@ -119,6 +122,8 @@ class ClientFacts:
         moments : ColumnMoments
             Number of values of each column, their means, and sums of squared distances
             from these, as :func:`skslot.statistics.column_moments` has them.
+        feature_names : list of str, default=None
+            What the columns are called.
 
         Returns
         -------
@@ -127,7 +132,33 @@ class ClientFacts:
         """
         counts, means, squares = moments
         variances = squares / np.maximum(counts, 1)
-        return cls(client, n_samples, means, variances, n_values=counts)
+        if feature_names is not None and len(feature_names) != len(means):
+            feature_names = None  # of a message that somebody forged
+        return cls(
+            client,
+            n_samples,
+            means,
+            variances,
+            n_values=counts,
+            feature_names=feature_names,
+        )
+
+    def name_of(self, column):
+        """What a feature is called, in words.
+
+        Parameters
+        ----------
+        column : int
+            Its position.
+
+        Returns
+        -------
+        text : str
+            Its name, or its number, from 1 on.
+        """
+        if self.feature_names is None:
+            return f"feature {column + 1}"
+        return f"column {self.feature_names[column]!r}"
 
     @property
     def trace(self):

@@ -103,7 +103,7 @@ def test_no_reference_without_a_place_for_models(folder, monkeypatch, capsys):
 
 
 def test_spaces_around_names_of_columns_do_not_matter(folder):
-    table = "\n".join(f"{i},{i % 7},B" for i in range(20))
+    table = "\n".join(f"{i // 2},{i % 7},B" for i in range(20))
     Path("plain.csv").write_text(f"age,dose,client\n{table}\n")
     Path("spaces.csv").write_text(f"age, dose ,client\n{table}\n")
     for name in "plain", "spaces":

@@ -296,3 +296,22 @@ def test_classes_of_the_plan_are_those_of_a_release(study, monkeypatch):
     message = load_message("A.slot")
     assert message.classes == ["healthy", "ill"]
     assert message.privacy["epsilon"] == 3
+
+
+def test_privacy_is_that_of_the_plan_unless_given(study, monkeypatch, capsys):
+    monkeypatch.setenv("XDG_STATE_HOME", str(study))
+    text = Path("study.toml").read_text().replace('fill = "median"', "fill = 220.0")
+    for name in ("epsilon", "delta", "clip"):
+        text = text.replace(f"# {name} =", f"{name} =")
+    Path("study.toml").write_text(text)
+    command = "summarize A.csv --plan study.toml --client A"
+    with noise_for_tests(lambda numbers, scale: numbers):
+        assert run(f"{command} -o A.slot") == 0
+        assert (
+            "epsilon 3, delta 1e-05, rows clipped to norm 1;" in capsys.readouterr().out
+        )
+        assert run(f"{command} --clip 300 --epsilon 1 --again -o B.slot") == 0
+    assert load_message("A.slot").privacy["clip_norm"] == 1.0
+    assert load_message("B.slot").privacy["epsilon"] == 1.0
+    error = error_of(f"{command} --scaling -o C.slot", capsys)
+    assert "--scaling has no guarantee of differential privacy" in error

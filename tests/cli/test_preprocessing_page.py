@@ -54,6 +54,19 @@ def test_files_give_what_python_gives(names, monkeypatch, capsys):
         np.testing.assert_allclose(found, probabilities[rows], atol=1e-4)
 
 
+def test_what_is_refused_without_options_is_what_the_page_on_files_shows(
+    names, monkeypatch, capsys
+):
+    monkeypatch.chdir(Path(names["folder"].name, "A"))
+    page = (USER_GUIDE / "files.rst").read_text()
+    shown = re.search(
+        r"   A\$ skslot (.*)\n((?:   skslot: error.*\n)(?:   .+\n)+)", page
+    )
+    command, expected = shown.groups()
+    assert main(command.split()) == 1
+    assert capsys.readouterr().err.split() == expected.split()
+
+
 def page_text():
     return (USER_GUIDE / PAGE).read_text()
 

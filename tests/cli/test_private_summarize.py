@@ -3,14 +3,17 @@
 import json
 import stat
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
-from four_sites import CLIENTS, X, Y, error_of, run
+from four_sites import CLIENTS, NAMES, X, Y, error_of, run
 
 from skslot.cli import _summarize
 from skslot.cli._releases import ReleaseRecord
+from skslot.datasets import load_features
 from skslot.exchange import ClassStatistics, ClientStatistics, load_message
 from skslot.privacy import PrivacyBudget
 from skslot.privacy._mechanism import noise_for_tests
@@ -117,6 +120,25 @@ def test_other_rows_of_a_client_are_released_with_a_word_about_it(capsys):
     assert "client A has released other rows before, with" in capsys.readouterr().out
 
 
+def test_the_same_file_under_other_rules_is_the_same_rows(capsys):
+    frame = pd.DataFrame(X, columns=NAMES).assign(client=CLIENTS)
+    frame.to_csv("rows.csv", index=False)
+    first = f"summarize rows.csv --client A {PRIVACY} -o A.slot"
+    assert run(first) == 0
+    other = first.replace("-o A", "--features age weight -o B")
+    assert "these rows were released before" in error_of(other, capsys)
+    of_b = other.replace("--client A", "--client B")
+    assert run(of_b) == 0  # which has other rows in the file
+
+
+def test_records_of_earlier_versions_are_read(record, capsys):
+    assert run(f"{COMMAND} -o A.slot") == 0
+    content = json.loads(record.read_text())
+    del content["releases"][0]["file"]
+    record.write_text(json.dumps(content))
+    assert "these rows were released before" in error_of(f"{COMMAND} -o B.slot", capsys)
+
+
 def test_the_record_tells_nothing_about_rows(record):
     assert run(f"{COMMAND} -o A.slot") == 0
     assert stat.S_IMODE(record.stat().st_mode) == 0o600
@@ -124,18 +146,20 @@ def test_the_record_tells_nothing_about_rows(record):
     content = json.loads(record.read_text())
     assert content.keys() == {"key", "releases"}
     (release,) = content["releases"]
-    assert release.keys() == {"client", "rows", "epsilon", "delta", "date"}
-    assert len(release["rows"]) == 32
-    first = release["rows"]
+    assert release.keys() == {"client", "rows", "epsilon", "delta", "date", "file"}
+    assert len(release["rows"]) == len(release["file"]) == 32
     record.unlink()  # another key, another fingerprint
     assert run(f"{COMMAND} -o B.slot") == 0
-    assert json.loads(record.read_text())["releases"][0]["rows"] != first
+    (later,) = json.loads(record.read_text())["releases"]
+    assert later["rows"] != release["rows"]
+    assert later["file"] != release["file"]
 
 
 def test_releases_at_the_same_time_are_all_noted(record):
     def release(k):
         with ReleaseRecord.opened() as opened:
-            opened.note(X[k : k + 9], f"site {k}", PrivacyBudget(3.0, 1e-5, 5.0))
+            table = replace(load_features("rows.npz"), X=X[k : k + 9])
+            opened.note(table, f"site {k}", PrivacyBudget(3.0, 1e-5, 5.0))
             return opened.key
 
     with ThreadPoolExecutor(8) as pool:

@@ -16,6 +16,7 @@ from skslot.exchange import (
     HeadWeights,
     MessageError,
     feature_fingerprint,
+    fingerprint_names,
 )
 from skslot.exchange._receiving import receive
 from skslot.exchange._wire import decode
@@ -165,6 +166,41 @@ def test_fingerprint_depends_on_names_and_their_order():
     assert len({fingerprint, *map(feature_fingerprint, others)}) == 6
 
 
+@pytest.mark.parametrize("names", [["age", "weight"], ['a "b"', "Größe", "x,y", ""]])
+def test_names_can_be_read_from_a_fingerprint(names):
+    assert fingerprint_names(feature_fingerprint(names)) == names
+    by_plan = feature_fingerprint(names, "age as it is")
+    assert by_plan.startswith("plan:")
+    assert fingerprint_names(by_plan) == names
+    assert by_plan != feature_fingerprint(names, "age in months")
+
+
+@pytest.mark.parametrize(
+    "encoder",
+    [
+        None,
+        "resnet",
+        "columns:f4f5b7f73149a985",
+        "columns:f4f5b7f73149a985 [1, 2]",
+        "columns:f4f5b7f73149a985 [" + "[" * 10_000 + "]",
+        feature_fingerprint(f"column {k}" for k in range(20_000)),
+    ],
+)
+def test_other_fingerprints_have_no_names(encoder):
+    assert fingerprint_names(encoder) is None
+
+
+def test_columns_that_differ_are_named():
+    aligner, names = FederatedOTAligner(), {"A": ["u", "v", "w"], "B": ["u", "x", "w"]}
+    messages = [
+        aligner.client_update(X, client=site).with_encoder(feature_fingerprint(columns))
+        for site, columns in names.items()
+    ]
+    words = r"'B' has columns \['x'\] that client 'A' has not and lacks columns \['v'\]"
+    with pytest.raises(MessageError, match=words):
+        aligner.server_aggregate(messages)
+
+
 def test_reordered_columns_are_caught():
     aligner = FederatedOTAligner()
     messages = [
@@ -172,7 +208,7 @@ def test_reordered_columns_are_caught():
         for site, columns in {"A": ["u", "v", "w"], "B": ["v", "u", "w"]}.items()
     ]
     with pytest.raises(
-        MessageError, match="client 'B' has features of the encoder 'co"
+        MessageError, match="'B' has the columns of client 'A' in another order"
     ):
         aligner.server_aggregate(messages)
 

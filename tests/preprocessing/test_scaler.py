@@ -1,6 +1,7 @@
 """FederatedScaler is StandardScaler on the rows of all clients, which nobody pools."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import sklearn
 from sklearn.linear_model import LogisticRegression
@@ -419,3 +420,18 @@ def test_digits_of_scanners_are_quiet(by_class):
         ]
     scaler = FederatedScaler().fit(data.data, client_ids=site)
     assert scaler.clients_report_.outliers == {}
+
+
+@pytest.mark.parametrize("column", [None, "site"])
+def test_columns_of_a_frame_are_warned_of_by_name(column):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"age": rng.normal(50, 9, 160), "salt": rng.normal(9, 1, 160)})
+    site = np.repeat(["A", "B", "C", "D"], 40)
+    frame.loc[site == "C", "salt"] *= 1000
+    frame.insert(1, "height", rng.normal(170, 1e5, 160))
+    ids = {"client_ids": site} if column is None else {}
+    rows = frame if column is None else frame.assign(site=site)[["site", *frame]]
+    with pytest.warns(UserWarning, match="'C' stands out: its column 'salt' is about"):
+        FederatedScaler(client_column=column).fit(rows, **ids)
+    with pytest.warns(UserWarning, match="'C' stands out: its feature 3 is about"):
+        FederatedScaler().fit(frame.to_numpy(), client_ids=site)

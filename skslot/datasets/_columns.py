@@ -1,0 +1,281 @@
+"""Which columns of a table are features: what was said of them and what they seem."""
+
+import re
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+import numpy as np
+
+from .._clients import shorten
+from .._text import quoted
+
+# Names that mean something, here with one value for each row ...
+ROW_NAMES = ("y", "client", "split", "domain", "path")
+# ... and here for the whole file; a table can have the former only.
+FILE_NAMES = ("X", "domains", "fingerprint", "dataset")
+ONLY_IN_NPZ = ("domain", *FILE_NAMES)
+# What programs call a column that has no name.
+NO_NAME = re.compile(r"|Unnamed: \d+|__index_level_\d+__")
+# How programs write that a value is missing, beside an empty cell.
+MISSING = frozenset("? NA N/A NaN nan None null <NA> NaT".split()) | {""}
+
+# Fewer rows may have different values by chance.
+FEWEST_ROWS = 10
+# Whole numbers that all differ were given one by one if, drawn at random from their
+# range, so many pairs of them would be equal.
+FEWEST_PAIRS = 5
+# Numbers of patients are often that large, and counts and measurements seldom.
+LARGE = 10**6
+# What identifies something, by its name without spaces and signs.
+THINGS = "patient subject person case record sample row visit study hospital".split()
+NUMBERS = ("", "id", "ids", "nr", "no", "num", "number", "index", "key", "code")
+IDENTIFIERS = frozenset(thing + number for thing in THINGS for number in NUMBERS)
+IDENTIFIERS |= frozenset("id pid mrn ssn uid uuid guid index nr barcode".split())
+# What is predicted, by its name without spaces and signs.
+LABELS = frozenset(
+    "label labels target targets class classes classlabel outcome diagnosis diagnose "
+    "diag dx disease ytrue groundtruth num".split()
+)
+# Whose rows they are, by its name without spaces and signs.
+PLACES = "site hospital center centre clinic institution institute".split()
+SITES = frozenset(place + end for place in PLACES for end in ("", "id", "name", "s"))
+FEW_VALUES = 20
+# What columns may be in place of features, by the argument that says so.
+ROLES = {
+    "id_column": "an identifier",
+    "labels": "labels",
+    "client_column": "the sites of rows",
+}
+# Words of a name such as PatientID, patient_id or "patient id".
+WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^\W\d_A-Za-z]+")
+
+
+@dataclass(frozen=True)
+class ColumnChoice:
+    """What somebody said of the columns of a table.
+
+    ``others`` are no features, and ``wanted`` names those that are, by names and
+    patterns; None takes all others.
+    """
+
+    others: frozenset = frozenset()
+    wanted: tuple | None = None
+
+    @classmethod
+    def of(cls, features=None, *others):
+        """From arguments: one name, a list of them or None."""
+        names = frozenset(name for each in others for name in as_names(each))
+        return cls(names, None if features is None else tuple(as_names(features)))
+
+    def features(self, path, names, index=()):
+        """Names of the columns that are features, in the order that was asked for."""
+        check_names(path, names, self.others, self.explicit(names))
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"{path} has more than one column {name!r}.")
+        others = {*self.others, *ROW_NAMES}
+        features = [name for name in names if name not in {*others, *index}]
+        if self.wanted is not None:
+            features = self._wanted(path, names, features, others)
+        self._check_named(path, names, features)
+        if not features:
+            raise ValueError(f"{path} has no features, only the columns {names}.")
+        return features
+
+    def explicit(self, names):
+        """Columns that were named as features, and not by a pattern."""
+        return set(names).intersection(self.wanted or ())
+
+    def refuse_suspects(self, path, columns):
+        """Refuse features that look like something else, unless they were named.
+
+        ``columns`` has the values of each feature by its name: numbers, or text.
+        """
+        named, seen, roles = self.explicit(columns), [], {}
+        for name, values in columns.items():
+            role, why = _role(name, _known_values(values))
+            if role is not None and name not in named:
+                seen.append(f"column {name!r} looks like {ROLES[role]} ({why})")
+                roles.setdefault(role, []).append(name)
+        if not seen:
+            return
+        # there may be several identifiers, but one column of labels and one of sites
+        kept = {role: n if role == "id_column" else n[:1] for role, n in roles.items()}
+        options = [
+            f"--{role.replace('_', '-')} {quoted(name)}"
+            for role, names in kept.items()
+            for name in names
+        ]
+        python = [f"{r}={n if len(n) > 1 else repr(n[0])}" for r, n in kept.items()]
+        first = next(iter(roles.values()))[0]
+        raise ValueError(
+            f"{path}: {', '.join(seen)}. If so, say it: {' '.join(options)}, in Python "
+            f"{', '.join(python)}; or {leave_out(first)}; {self._take_in(first)}."
+        )
+
+    def refuse_labels(self, path, y, columns):
+        """Refuse features that are the labels once more, unless they were named."""
+        if y.dtype.kind not in "biuf" or len(np.unique(y)) < 2:
+            return
+        named = self.explicit(columns)
+        for name, values in columns.items():
+            if name not in named and np.array_equal(values, y):
+                raise ValueError(
+                    f"{path}: column {name!r} has the same values as the labels, which "
+                    f"would give them away; {leave_out(name)}; {self._take_in(name)}."
+                )
+
+    def _wanted(self, path, names, candidates, others):
+        features = {}
+        for wanted in self.wanted:
+            if wanted in names:
+                if wanted in others:
+                    raise ValueError(
+                        f"{path}: {wanted!r} is named as a feature, but is the labels, "
+                        "an identifier, ignored, or has a meaning of its own; leave it "
+                        "out among the features."
+                    )
+                found = [wanted]
+            else:
+                found = [name for name in candidates if fnmatchcase(name, wanted)]
+            if not found:
+                raise ValueError(
+                    f"{path} has no column that is {wanted!r} or matches it"
+                    f"{_if_several(wanted, names)}; it has: {', '.join(names)}."
+                )
+            features |= dict.fromkeys(found)
+        return list(features)
+
+    def _check_named(self, path, names, features):
+        named = self.others | self.explicit(names)
+        for position, name in enumerate(names, start=1):
+            if name in features and name not in named and NO_NAME.fullmatch(name):
+                raise ValueError(
+                    f"{path}: column {position} has no name ({name!r}), which is how "
+                    "the index of a DataFrame is written. If it is no feature, "
+                    f"{leave_out(name)}; else give it a name."
+                )
+            if name in ONLY_IN_NPZ and name not in named:
+                raise ValueError(
+                    f"{path} has a column {name!r}, which means something in .npz "
+                    "files only: rename it (sites are called 'client'), or "
+                    f"{leave_out(name)}."
+                )
+
+    def _take_in(self, name):
+        known = ["*"] if self.wanted is None else list(self.wanted)
+        options = " ".join(map(quoted, [*known, name]))
+        return (
+            f"if it is a feature, name it: features={[*known, name]} or --features "
+            f"{options} (--columns in bench)"
+        )
+
+
+def as_names(names):
+    """One name, or several."""
+    return [names] if isinstance(names, str) else list(names or ())
+
+
+def check_names(path, names, asked_for, features=()):
+    """Refuse names that are not there, and those that are nearly one with a meaning.
+
+    Who asked for a column, or named it as a feature, knows what it is.
+    """
+    for name in sorted(asked_for - set(names)):
+        raise ValueError(
+            f"{path} has no column {name!r}{_if_several(name, names)}; it has: "
+            f"{', '.join(names) or 'nothing'}."
+        )
+    meant = {name.casefold(): name for name in (*ROW_NAMES, *FILE_NAMES)}
+    for name in names:
+        known = meant.get(name.strip().casefold(), name)
+        if name not in {*asked_for, *features, known}:
+            raise ValueError(
+                f"{path} has {name!r}, which is nearly {known!r}: rename it, or "
+                f"{leave_out(name)}."
+            )
+
+
+def leave_out(name):
+    """The remedy, in Python and at the command line."""
+    return f"leave it out by ignore=[{name!r}] or --ignore {quoted(name)}"
+
+
+def is_number(text):
+    """Whether a text is a finite number, as it is written in tables."""
+    try:
+        return bool(np.isfinite(float(text))) and "_" not in text
+    except ValueError:
+        return False
+
+
+def _if_several(name, names):
+    """What to do about names that were written as one."""
+    parts = [part.strip() for part in re.split(r"[,;]", name)]
+    if len(parts) == 1 or not set(parts) <= set(names):
+        return ""
+    options = " ".join(f"--ignore {quoted(part)}" for part in parts)
+    return (
+        f", but {shorten(parts)}: name them one by one, in Python as a list, at the "
+        f"command line as {options} (--features takes several, with spaces between)"
+    )
+
+
+def _known_values(values):
+    """Values that are not missing: numbers if all are, else texts."""
+    array = np.asarray(values)
+    if array.dtype.kind in "fiub":
+        return array[np.isfinite(array)].astype(np.float64)
+    texts = [text for text in map(str, values) if text not in MISSING]
+    if all(map(is_number, texts)):
+        return np.array(texts, dtype=np.float64)
+    return np.array(texts)
+
+
+def _is_countable(values):
+    """Whether these are whole numbers or texts, and no measurements."""
+    return values.dtype.kind == "U" or bool(np.all(values == np.floor(values)))
+
+
+def _why_identifier(name, values):
+    """Why a column seems to identify rows, in words, or None."""
+    n_values = len(values)
+    if n_values < FEWEST_ROWS or not _is_countable(values):
+        return None
+    n_distinct, is_text = len(np.unique(values)), values.dtype.kind == "U"
+    if n_distinct == n_values:
+        kind = "text" if is_text else "whole number"
+        what = f"no two of {n_values} rows have the same {kind}"
+        if is_text:
+            return what
+        span = values.max() - values.min() + 1
+        if n_values * (n_values - 1) / 2 / span >= FEWEST_PAIRS:
+            return f"{what}, from {values.min():.0f} to {values.max():.0f}"
+        if values.min() >= LARGE:
+            return f"{what}, none below {LARGE:,}"
+    if _is_named(name, IDENTIFIERS, "id") and 2 * n_distinct >= n_values:
+        return f"by its name; {n_distinct} different values in {n_values} rows"
+    return None
+
+
+def _role(name, values):
+    """What a column seems to be in place of a feature, and why."""
+    reason = _why_identifier(name, values)
+    if reason is not None:
+        return "id_column", reason
+    if not _is_countable(values):
+        return None, None
+    n_distinct = len(np.unique(values))
+    why = f"by its name; number of different values: {n_distinct}"
+    if 0 < n_distinct <= max(FEW_VALUES, len(values) / 2):
+        if _is_named(name, LABELS, "label"):
+            return "labels", why
+        if _is_named(name, SITES):
+            return "client_column", why
+    return None, None
+
+
+def _is_named(name, known, last=None):
+    """Whether a name is one of those known, or ends in a word such as id."""
+    plain = re.sub(r"[\W_]", "", name).casefold()
+    return plain in known or [w.casefold() for w in WORD.findall(name)[-1:]] == [last]

@@ -1,0 +1,241 @@
+"""Columns of tables at the command line: what is sent, and what does not fit."""
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from four_sites import CLIENTS, NAMES, SITES, X, Y, error_of, run, write_table
+
+from skslot.exchange import fingerprint_names, load_message
+
+COLUMNS = "--labels diagnosis --id-column patient"
+
+
+@pytest.fixture
+def hospital(tmp_path, monkeypatch):
+    """A folder with a table of client A: numbers of patients, and a diagnosis."""
+    monkeypatch.chdir(tmp_path)
+    write_table("hospital.csv", patient=np.arange(np.sum(CLIENTS == "A")))
+    return tmp_path
+
+
+@pytest.fixture
+def model(hospital):
+    """The same with a model of all sites."""
+    for site in SITES:
+        patient = np.arange(np.sum(CLIENTS == site))
+        write_table("table.csv", site, patient=patient)
+        command = f"summarize table.csv --client {site} {COLUMNS} --min-samples 1"
+        assert run(f"{command} -o {site}.slot") == 0
+    assert run("aggregate ?.slot --model global.slot") == 0
+    return hospital
+
+
+PREDICT = "predict hospital.csv --model global.slot --statistics A.slot -o out.csv"
+
+
+def test_nothing_is_sent_of_patients_and_diagnoses_unseen(hospital, capsys):
+    error = error_of("summarize hospital.csv --client A -o A.slot", capsys)
+    assert "'diagnosis' looks like labels" in error
+    assert "'patient' looks like an identifier" in error
+    assert "--labels diagnosis --id-column patient" in error
+    assert not Path("A.slot").exists()
+    assert run(f"summarize hospital.csv --client A {COLUMNS} -o A.slot") == 0
+    assert fingerprint_names(load_message("A.slot").encoder) == NAMES
+
+
+def test_features_are_named_by_patterns_and_names(hospital, capsys):
+    command = "summarize hospital.csv --features *ight age --client A -o A.slot"
+    assert run(command) == 0
+    assert "3 features: weight, height, age\n" in capsys.readouterr().out
+    command = "summarize hospital.csv --client A --features age --features dose"
+    assert run(f"{command} --labels diagnosis -o B.slot") == 0
+    assert "2 features: age, dose\n" in capsys.readouterr().out
+    command = "summarize hospital.csv --client A --features age patient -o C.slot"
+    assert run(command) == 0  # somebody wants it
+    assert load_message("C.slot").n_features == 2
+
+
+def test_all_names_are_printed_however_many(hospital, capsys):
+    names = [f"a-long-name-of-a-feature-{k}" for k in range(50)]
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(20, 50)), columns=names)
+    frame.to_csv("wide.csv", index=False)
+    for command in (
+        "summarize wide.csv --client A -o A.slot",
+        "plan wide.csv -o A.toml",
+    ):
+        assert run(command) == 0
+        out = capsys.readouterr().out
+        assert [name for name in names if name not in out] == []
+        assert max(map(len, out.splitlines())) <= 88
+
+
+def test_identifiers_stand_beside_predictions(model):
+    assert run(f"{PREDICT} {COLUMNS}") == 0
+    with open("out.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [int(row["patient"]) for row in rows] == list(range(len(rows)))
+    assert {"row", "diagnosis", "prediction"} < rows[0].keys()
+
+
+@pytest.mark.parametrize(
+    ("changes", "columns", "words"),
+    [
+        (
+            {"blood": np.linspace(0, 1, np.sum(CLIENTS == "A"))},
+            COLUMNS,
+            [
+                "it has ['blood'] more.",
+                "--id-column or --ignore or --labels blood leaves",
+                "--features age weight height pulse dose score takes the right ones",
+                "--plan",
+            ],
+        ),
+        ({"columns": NAMES[1:]}, COLUMNS, ["it lacks ['age'].", "must be renamed"]),
+        (
+            {},
+            f"{COLUMNS} --ignore age",
+            ["it lacks ['age'].", "['age'] are in the file, but named by --ignore"],
+        ),
+        (
+            {"columns": NAMES[::-1]},
+            COLUMNS,
+            [
+                "they are in another order, ['age', 'weight'",
+                "--features age weight height pulse dose score takes",
+            ],
+        ),
+        (
+            {"columns": NAMES[:5], "points": X[CLIENTS == "A", 5]},
+            COLUMNS,
+            ["it has ['points'] more and it lacks ['score'].", "must be renamed"],
+        ),
+    ],
+)
+def test_columns_that_do_not_fit_the_model_are_named(
+    model, changes, columns, words, capsys
+):
+    patient = np.arange(np.sum(CLIENTS == "A"))
+    write_table("hospital.csv", patient=patient, **changes)
+    capsys.readouterr()
+    for command in (
+        PREDICT,
+        "align hospital.csv --reference global.slot --client A -o out.npz",
+        "adapt hospital.csv --model global.slot --client A -o out.slot",
+    ):
+        error = error_of(f"{command} {columns}", capsys)
+        assert "hospital.csv are not those that global.slot was made of: " in error
+        assert [each for each in words if each not in error] == []
+
+
+def test_the_remedy_for_another_order_works(model):
+    write_table("hospital.csv", columns=NAMES)
+    assert run(f"{PREDICT} --labels diagnosis") == 0
+    expected = Path("out.csv").read_text().splitlines()
+    write_table("hospital.csv", columns=NAMES[::-1])
+    command = f"{PREDICT} --force --labels diagnosis --features {' '.join(NAMES)}"
+    assert run(command) == 0
+    assert Path("out.csv").read_text().splitlines() == expected
+
+
+def test_features_of_an_unknown_origin_are_listed_if_they_are_too_many(model, capsys):
+    for site in SITES:
+        write_table("table.csv", site)
+        command = "summarize table.csv --labels diagnosis --encoder v1 --min-samples 1"
+        assert run(f"{command} --client {site} --force -o {site}.slot") == 0
+    assert run("aggregate ?.slot --model global.slot --force") == 0
+    capsys.readouterr()
+    command = f"{PREDICT} {COLUMNS} --ignore age --encoder v1"
+    error = error_of(command, capsys)
+    assert "hospital.csv has 5 features, but global.slot is for 6. Its feat" in error
+    assert "['weight', 'height', 'pulse', 'dose', 'score']: --features" in error
+
+
+def test_server_names_columns_that_sites_do_not_share(model, capsys):
+    write_table("table.csv", "B", NAMES[1:], patient=np.arange(np.sum(CLIENTS == "B")))
+    command = f"summarize table.csv --client B {COLUMNS} --min-samples 1 --force"
+    assert run(f"{command} -o B.slot") == 0
+    capsys.readouterr()
+    error = error_of("aggregate ?.slot --model other.slot", capsys)
+    assert "B.slot and A.slot have different columns: it lacks ['age']" in error
+    assert "--features" in error
+
+
+def test_sites_are_a_column_of_any_name(hospital, capsys):
+    table = pd.DataFrame(X, columns=NAMES).assign(hospital=CLIENTS, diagnosis=Y)
+    table.to_csv("all.csv", index=False)
+    command = "summarize all.csv --client C --labels diagnosis --min-samples 1"
+    assert "--client-column hospital" in error_of(f"{command} -o C.slot", capsys)
+    assert run(f"{command} --client-column hospital -o C.slot") == 0
+    assert load_message("C.slot").counts.sum() == np.sum(CLIENTS == "C")
+    command = "plan all.csv --labels diagnosis --client-column hospital -o all.toml"
+    assert run(command) == 0
+    follow = "--client-column hospital --plan all.toml --min-samples 1"
+    assert run(f"summarize all.csv --client C {follow} -o D.slot") == 0
+    assert load_message("D.slot").counts.sum() == np.sum(CLIENTS == "C")
+
+
+def test_bench_and_report_read_tables_by_the_same_rules(hospital, capsys):
+    table = pd.DataFrame(X, columns=NAMES).assign(hospital=CLIENTS, diagnosis=Y)
+    table.assign(patient=np.arange(len(X))).to_csv("all.csv", index=False)
+    bench = "bench pca --features all.csv --min-samples 1"
+    report = "report all.csv -o page.html --tau 0"
+    for command in (bench, report):
+        error = error_of(command, capsys)
+        assert "'patient' looks like an identifier" in error
+        assert "--columns in bench" in error
+    columns = "--labels diagnosis --client-column hospital"
+    assert run(f"{bench} --columns age weight {columns}") == 0
+
+
+def test_plan_says_which_columns_are_features(hospital, capsys):
+    assert run(f"plan hospital.csv {COLUMNS} --features a* dose -o a.toml") == 0
+    assert "2 features: age, dose" in capsys.readouterr().out
+    command = "summarize hospital.csv --plan a.toml --client A --features age -o A.slot"
+    assert "leave --features out" in error_of(command, capsys)
+    command = "summarize hospital.csv --plan a.toml --client A --id-column patient"
+    assert run(f"{command} --min-samples 1 -o A.slot") == 0
+    write_table("hospital.csv", columns=NAMES[1:])
+    error = error_of(f"{command} -o B.slot", capsys)
+    assert "lacks columns of the plan: ['age']" in error
+    assert "Rename those that are called otherwise" in error
+
+
+def test_missing_values_and_text_lead_to_a_plan(hospital, capsys):
+    write_table("hospital.csv", sex=np.resize(["f", "m"], np.sum(CLIENTS == "A")))
+    command = "summarize hospital.csv --client A --labels diagnosis -o A.slot"
+    error = error_of(command, capsys)
+    assert "column 'sex': 'f' is no number" in error
+    assert "skslot plan makes columns of categories" in error
+    Path("hospital.csv").write_text("age,dose\n50,1\n,2\n")
+    error = error_of("summarize hospital.csv --client A -o A.slot", capsys)
+    assert "let skslot plan say what stands for them" in error
+
+
+def test_columns_joined_by_a_comma_are_told_apart(hospital, capsys):
+    command = "summarize hospital.csv --client A --ignore patient,diagnosis -o A.slot"
+    error = error_of(command, capsys)
+    assert "has no column 'patient,diagnosis', but ['patient', 'diagnosis']" in error
+    assert "--ignore patient --ignore diagnosis" in error
+
+
+def test_warnings_name_columns_and_options(hospital, capsys):
+    rng = np.random.default_rng(0)
+    for site in SITES:
+        frame = pd.DataFrame(
+            {"age": rng.normal(50, 9, 40), "salt": rng.normal(9, 1, 40)}
+        )
+        frame["salt"] /= 1000 if site == "C" else 1
+        frame.to_csv(f"{site}.csv", index=False)
+    assert run("plan A.csv -o study.toml") == 0
+    for site in SITES:
+        command = f"summarize {site}.csv --plan study.toml --client {site} --scaling"
+        assert run(f"{command} -o {site}.slot") == 0
+    capsys.readouterr()
+    assert run("plan --plan study.toml --scaling ?.slot -o scaled.toml") == 0
+    error = capsys.readouterr().err
+    assert "client 'C' stands out: its column 'salt' is about" in error
+    assert "give --outliers ignore; --outliers leave_out goes on without" in error
