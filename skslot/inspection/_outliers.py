@@ -112,7 +112,7 @@ class ClientOutlierDisplay(Display):
                     label=words,
                 )
         limit = ClientsReport.MOST_DISTANCE
-        ax.axvline(limit, color="#707070", linestyle="--", label="stands out beyond")
+        ax.axvline(limit, color="#808080", linestyle="--", label="stands out beyond")
         positive = values[values > 0]
         ax.set_xscale("log")
         ax.set_xlim(
@@ -123,7 +123,7 @@ class ClientOutlierDisplay(Display):
         names = [str(each.client) + " (left out)" * each.left_out for each in findings]
         ax.set_yticks(rows, [name.replace("$", r"\$") for name in names])
         ax.tick_params(axis="y", length=0)
-        ax.grid(axis="y", color="#e4e4e4")
+        ax.grid(axis="y", color="#808080", alpha=0.25)
         ax.set_axisbelow(True)
         ax.set_xlabel("distance from the other clients")
         ax.spines[["top", "right", "left"]].set_visible(False)
