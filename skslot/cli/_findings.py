@@ -308,11 +308,6 @@ def findings_of_messages(paths, tau=None, begin=lambda part: None):
         )
     kinds = look_at(paths)
     for path, kind in kinds.items():
-        if kind is not None and not hasattr(kind, "client_statistics"):
-            raise ValueError(
-                f"{path} holds {kind.kind}, which do not say how features vary; a page "
-                "is made of what skslot summarize writes."
-            )
         if kind is not None and tau == "auto" and not hasattr(kind, "class_means"):
             raise ValueError(
                 f"--tau auto needs the labels of all sites, but {path} was summarized "

@@ -17,6 +17,7 @@ OTHERS = "#d0d0d0"
 # Text on a light cell or bar. Black is for what stands on the page itself, whatever
 # colour that has.
 INK_ON_COLOUR = "#101010"
+MOST_LETTERS = 20
 
 
 class Display:
@@ -58,8 +59,14 @@ def axes_for(ax, shape, cell_size):
 
 
 def as_drawn(name):
-    """Name of a client or class for a picture, in which no ``$`` begins a formula."""
-    return printable(name).replace("$", r"\$")
+    """Name of a client or class for a picture, in which no ``$`` begins a formula.
+
+    Of a long one, beginning and end: it would leave no room for what is drawn.
+    """
+    text, half = printable(name), MOST_LETTERS // 2
+    if len(text) > MOST_LETTERS:
+        text = f"{text[:half]}…{text[-half:]}"
+    return text.replace("$", r"\$")
 
 
 def place_legend(ax, title):

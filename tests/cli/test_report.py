@@ -369,6 +369,7 @@ def test_tau_is_that_of_a_search_on_the_same_folds(features):
     )
 
 
+@pytest.mark.filterwarnings("ignore:The rows of client 'alone' do not vary")
 def test_a_client_of_one_row_has_a_box_too(tmp_path):
     features = write_features(tmp_path / "sites.npz")
     with np.load(features) as file:

@@ -8,7 +8,12 @@ import numpy as np
 import pytest
 from four_sites import CLIENTS, SITES, X, Y, error_of, message_of, run
 
+from skslot.exchange import ClassMeans
+from skslot.experiments import FeatureSet
+
 pytest.importorskip("matplotlib").use("Agg")
+
+from skslot.cli._findings import findings_of_messages, findings_of_rows  # noqa: E402
 
 
 def page_of(command):
@@ -20,8 +25,18 @@ def titles(page):
     return re.findall("<h2>(.*?)</h2>", page)
 
 
-def test_labelled_messages_tell_all_but_accuracy(server):
-    page = page_of("?.slot")
+@pytest.fixture(scope="module")
+def labelled(tmp_path_factory):
+    """The page on messages with labels, and its folder."""
+    folder = tmp_path_factory.mktemp("received")
+    for client in SITES:
+        message_of(client).save(folder / f"{client}.slot", min_samples=1)
+    assert run(f"report {folder}/?.slot -o {folder}/page.html") == 0
+    return unescape((folder / "page.html").read_text(encoding="utf-8")), folder
+
+
+def test_labelled_messages_tell_all_but_accuracy(labelled):
+    page, folder = labelled
     assert titles(page) == [
         "Each site",
         "Which client has which classes",
@@ -35,22 +50,23 @@ def test_labelled_messages_tell_all_but_accuracy(server):
     assert "it cannot say how many rows will be recognised" in page
     assert "% right" not in page
     assert re.findall("<h3>(.*?)</h3>", page) == SITES
-    size = Path("A.slot").stat().st_size
+    size = Path(folder, "A.slot").stat().st_size
     assert f'<th scope="row">bytes of the file</th><td>{size:,}</td>' in page
     assert "No noise is added" in page
-    assert str(server) not in page
+    assert str(folder) not in page
 
 
-def test_rows_and_classes_are_those_of_the_sites(server):
-    page = page_of("?.slot")
+def test_rows_and_classes_are_those_of_the_sites(labelled):
+    page, _ = labelled
     for client in SITES:
         rows = CLIENTS == client
         n_classes = len(np.unique(Y[rows]))
         assert f"{rows.sum()} rows of {n_classes} classes" in page
 
 
-def test_command_on_the_page_makes_the_model(server):
-    page = page_of("?.slot")
+def test_command_on_the_page_makes_the_model(labelled, monkeypatch):
+    page, folder = labelled
+    monkeypatch.chdir(folder)
     command = re.search("<code>skslot (.*?)\n</code>", page, re.S)[1]
     assert command == "aggregate A.slot B.slot C.slot D.slot --model model.slot"
     assert run(command) == 0
@@ -86,14 +102,17 @@ def test_a_given_tau_is_followed(server):
     assert "--method fedcgs --tau 1\n" in page
 
 
-def test_distances_are_those_of_the_rows(server):
-    """The page of a server and that of all rows say the same, but for rounding."""
-    np.savez("rows.npz", X=X, y=Y, client=CLIENTS)
-    pattern = r"the mean distance between two clients goes from (\S+) to (\S+)\. "
-    of_messages = re.search(pattern, page_of("?.slot --tau 0.4"))
-    assert run("report rows.npz --tau 0.4 -o rows.html") == 0
-    of_rows = re.search("goes from (\\S+) to (\\S+)\\.", Path("rows.html").read_text())
-    assert of_messages.groups() == of_rows.groups()
+def test_distances_are_those_of_the_rows(labelled):
+    """A server finds what whoever has all rows finds, but for rounding."""
+    paths = [labelled[1] / f"{client}.slot" for client in SITES]
+    found = findings_of_messages(paths, 0.4)
+    expected = findings_of_rows(FeatureSet("rows", X, Y, CLIENTS), 0.4)
+    assert found.clients == expected.clients
+    assert found.n_samples == expected.n_samples
+    np.testing.assert_array_equal(found.table.counts, expected.table.counts)
+    for name in ("before", "after"):
+        pair = (getattr(each.measured, name) for each in (found, expected))
+        np.testing.assert_allclose(*pair, atol=1e-4)
 
 
 def test_many_clients_are_not_compared_two_by_two(server, monkeypatch):
@@ -121,20 +140,19 @@ def test_many_clients_are_not_compared_two_by_two(server, monkeypatch):
         ("A.slot plan.slot", "A.slot were not made by the same plan"),
         ("A.slot model.slot", "not what skslot summarize writes"),
         ("A.slot plain.slot --tau auto", "plain.slot was summarized without --labels"),
-        ("A.slot means.slot", "means.slot holds class means, which do not say how"),
+        (
+            "A.slot means.slot",
+            "means.slot: this is of the kind 'class means', not what",
+        ),
     ],
 )
 def test_wrong_files_are_refused_in_a_line(server, command, expected, capsys):
-    from skslot import FedCOFClassifier
-
-    rows = CLIENTS == "B"
     Path("cut.slot").write_bytes(Path("B.slot").read_bytes()[:-40])
     Path("copy.slot").write_bytes(Path("A.slot").read_bytes())
     message_of("B").with_encoder("another").save("other.slot", min_samples=1)
     message_of("B").with_encoder("plan:0123").save("plan.slot", min_samples=1)
     message_of("B", labels=False).save("plain.slot", min_samples=1)
-    means = FedCOFClassifier().client_update(X[rows], Y[rows], client="B")
-    means.save("means.slot", min_samples=1)
+    ClassMeans(["cat"], np.array([20]), np.zeros((1, 6)), client="B").save("means.slot")
     assert run("aggregate ?.slot --model model.slot") == 0
     np.savez("rows.npz", X=X, client=CLIENTS)
     capsys.readouterr()

@@ -61,7 +61,7 @@ def test_few_rows_do_not_tell_sites_apart():
         ({"n_samples": 60}, "it has no more rows than the 64 features"),
         (
             {"n_classes": 9, "absent": list("abcdefg"), "absent_elsewhere": 2},
-            "no rows of 7 of 9 classes (a, b, c, d, e, 2 more)",
+            "it has no rows of 7 of 9 classes (a, b, c, d, e, 2 more)",
         ),
         ({"stands_out": "its unit is another one.", "apart": 9.0}, "it stands out, as"),
     ],
