@@ -128,7 +128,7 @@ def _aggregate(arguments):
     paths = _paths(arguments)
     targets = _targets(paths, folder)
     _refuse_outputs(arguments, targets.values(), paths)
-    kinds = _look_at(paths)
+    kinds = look_at(paths)
     estimator = _estimator(kinds, arguments).set_params(
         outliers=arguments.outliers, max_client_share=arguments.max_client_share
     )
@@ -224,7 +224,7 @@ def _refuse_outputs(arguments, targets, inputs):
     refuse_twins(outputs if folder is None else [*outputs, folder])
 
 
-def _look_at(paths):
+def look_at(paths):
     """Kind of message in each file, in the order in which ``fit`` has the clients.
 
     Read off the beginning of each file. What cannot be read there stands last, and is

@@ -1,35 +1,30 @@
 """One HTML page on the clients of a data set, with nothing outside of it."""
 
-import tempfile
-import warnings
-from base64 import b64encode
 from html import escape
-from io import BytesIO
+from shlex import quote
 from string import Template
 
 import numpy as np
-from sklearn import config_context
-from sklearn.pipeline import Pipeline
 
 from .. import __version__
-from ..alignment import FederatedOTAligner
-from ..classifiers import FedCGSClassifier, MixedEffectsClassifier
+from .._text import printable
 from ..inspection import (
-    AlignmentDisplay,
     ClientDistanceDisplay,
     ClientOutlierDisplay,
     LabelShiftDisplay,
-    TauPathDisplay,
     VarianceComponentsDisplay,
-    alignment_report,
 )
-from ..model_selection import FederatedGridSearchCV, class_table
-
-MIXED = "mixed effects"  # as the page names MixedEffectsClassifier
-TAUS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
-# Fewer than a search has: enough to tell models apart on a page, in less than a minute.
-N_FOLDS = 4
-ROUGHLY = 1e-4  # residual of the reference, which no score can tell from zero
+from ._findings import MIXED, MOST_CLIENTS
+from ._pictures import (
+    narrow_bar,
+    narrow_classes,
+    narrow_distances,
+    narrow_dots,
+    narrow_lines,
+    narrow_points,
+    picture,
+)
+from ._site_words import describe_site
 
 PAGE = Template("""\
 <!DOCTYPE html>
@@ -39,29 +34,45 @@ PAGE = Template("""\
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>$title</title>
 <style>
-:root { color-scheme: light dark; --line: #8884; --soft: #8881; }
+:root { color-scheme: light dark; --ink: #1b1b1b; --paper: #fff; --quiet: #555;
+  --line: #c8c8c8; --soft: #f3f3f1; --good: #00795a; --look: #b34700; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e8e8e8; --paper: #161616;
+  --quiet: #b0b0b0; --line: #4a4a4a; --soft: #232323; --good: #35c196;
+  --look: #ff9a52; } }
 body { font: 1rem/1.55 system-ui, sans-serif; max-width: 58rem; margin: 0 auto;
-  padding: 1rem; }
-h1 { line-height: 1.2; overflow-wrap: anywhere; }
+  padding: 1rem; color: var(--ink); background: var(--paper);
+  overflow-wrap: anywhere; }
+h1, h3 { line-height: 1.2; }
 h2 { margin-top: 2.5rem; border-bottom: 1px solid var(--line); }
 .lead { font-size: 1.1rem; }
+.sites { display: grid; gap: 1rem; padding: 0;
+  grid-template-columns: repeat(auto-fill, minmax(min(19rem, 100%), 1fr)); }
+.site { border: 1px solid var(--line); border-left: .4rem solid var(--line);
+  border-radius: .4rem; padding: .2rem 1rem 1rem; }
+.site h3 { margin: .8rem 0 .4rem; }
+.site p { margin: .4rem 0; }
+.site .verdict { font-weight: 600; }
+.good { border-left-color: var(--good); }
+.look { border-left-color: var(--look); }
+.look .verdict { color: var(--look); }
 .wide { overflow-x: auto; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-caption { text-align: left; padding-bottom: .5rem; font-weight: 600; }
-th, td { padding: .3rem .8rem; text-align: right; white-space: nowrap;
-  border-bottom: 1px solid var(--line); }
-th:first-child { text-align: left; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; width: 100%; }
+th, td { padding: .2rem .4rem; border-bottom: 1px solid var(--line); }
+th { text-align: left; font-weight: 400; }
+td { text-align: right; min-width: 6rem; }
+summary { cursor: pointer; margin-top: .6rem; }
+dt { font-weight: 600; margin-top: .6rem; }
+dd { margin: 0; }
 figure { margin: 1rem 0; }
-img { display: block; max-width: 100%; height: auto; background: white;
-  border-radius: .4rem; padding: .4rem; box-sizing: border-box; }
-figcaption { margin-top: .5rem; }
+img { display: block; max-width: 100%; height: auto; }
+figcaption { margin-top: .5rem; color: var(--quiet); }
 pre { padding: 1rem; border-radius: .4rem; background: var(--soft);
-  user-select: all; }
-footer { margin-top: 3rem; font-size: .85rem; }
-@media (max-width: 40rem) { img { max-width: none; width: 32rem; }
-  th, td { padding: .3rem .5rem; } }
-@media print { body { max-width: none; } figure, table { break-inside: avoid; }
-  h2 { break-after: avoid; } pre { white-space: pre-wrap; } }
+  overflow-wrap: normal; margin: .5rem 0; width: max-content; min-width: 100%;
+  box-sizing: border-box; }
+.code pre { user-select: all; }
+footer { margin-top: 3rem; font-size: .85rem; color: var(--quiet); }
+@media print { body { max-width: none; } figure, .site { break-inside: avoid; }
+  h2 { break-after: avoid; } pre { white-space: pre-wrap; width: auto; } }
 </style>
 </head>
 <body>
@@ -80,6 +91,13 @@ WITHOUT_LABELS = """\
 best. With labels, as y in the file or by --labels, this page also shows which client
 has which classes, searches for tau, says what the accuracy is with and without
 alignment, and ends the pipeline with a classifier.</p>"""
+
+WITHOUT_ROWS = """\
+<p>How many rows of each site would be recognised: the rows stayed at the sites, and
+nothing here was tried on any. A site can tell by skslot predict with the model that
+comes back, on rows whose labels it knows. Nor can features be drawn, or a tau be
+searched for. Where files came without labels, nothing is said of classes, and mixed
+effects, which need those of all sites, are not considered.</p>"""
 
 CODE = Template("""\
 import sklearn
@@ -120,199 +138,270 @@ model = Pipeline([("align", FederatedOTAligner(tau=$tau))])
 aligned = model.fit_transform(data.X, client_ids=data.client_ids)
 """)
 
+# Numbers of each client, by the words for them on the page; see MEANINGS.
+OF_OUTLIERS = {
+    "distance": "distance from the others",
+    "class_distance": "farthest class mean",
+}
+MEANINGS = {
+    "share of all rows": "How much the client counts for in all that is estimated from "
+    "all clients together.",
+    "right on held-out rows": "Share of its rows that were recognised by a model that "
+    "had not seen them. Some folds hold out all rows of a class at a client, as sites "
+    "meet classes that they had no rows of.",
+    "right without alignment": "The same for a classifier of all features as they are.",
+    "times as far as usual": "Distance of the client from the others, by the distance "
+    "of these from each other. 1 is usual; above 1.5, the page says so.",
+    OF_OUTLIERS["distance"]: "How far its features are from a typical client, in "
+    "ordinary distances between clients. Honest clients are at about 1; it stands out "
+    "beyond 10.",
+    OF_OUTLIERS["class_distance"]: "How far its most unusual class mean is from where "
+    "other clients have that class, in standard deviations within a class. Wrong "
+    "labels show here.",
+    "W2 before": "2-Wasserstein distance, in the unit of the features: how far rows "
+    "would have to be moved, as a root mean square, to make one Gaussian of another. "
+    "$w2",
+    "W2 after": "The same after alignment. It does not fall to 0 unless tau is 1.",
+    "shrinkage": "Weight of the identity in the covariance of the client, from 0 to 1. "
+    "It is large where there are few rows for the number of features, and the map of "
+    "the client is coarse then.",
+    "condition": "Largest by smallest variance of its features in any direction, after "
+    "shrinkage. Above 10,000 some directions hardly vary, and the map may magnify "
+    "their noise.",
+    "tau": "Strength of the linear map of the client: 0 leaves covariances as they "
+    "are, 1 makes those of all clients the same.",
+    "offset": "Length of what is taken out of the features of the client, in standard "
+    "deviations within a class. 0 means that the site does nothing to its features.",
+    "bytes sent": "Size of its message to the server in float32; rows are not in it.",
+    "bytes of the file": "Size of what the client sent.",
+}
 
-PARTS = (
-    "searching for tau",
-    "comparing with mixed effects",
-    "fitting mixed effects",
-    "measuring distances",
-    "drawing",
-)
 
-
-def render_page(data, source, tau=None, progress=None):
-    """The page on a FeatureSet, as text; ``source`` is what read it, as code.
-
-    Without a ``tau``, it is searched for and compared with mixed effects; without
-    labels, it is the default. ``progress`` is called with the number of parts that are
-    done, that of all, and what comes next.
-    """
-
-    def begin(part):
-        if progress is not None:
-            progress(PARTS.index(part), len(PARTS), part)
-
-    if len(data.clients) < 2:
-        raise ValueError(f"{data.name} has one client only; there is nothing to align.")
-    X, y, client_ids = data.X, data.y, data.client_ids
-    path_of_tau = None
-    if tau is None and y is not None:
-        model, path_of_tau = _search(X, y, client_ids, begin)
+def render_page(findings, source=None):
+    """The page on some findings, as text; ``source`` is what read rows, as code."""
+    sections = {
+        "Each site": _sites(findings),
+        "Which client has which classes": _classes(findings.table),
+        "Where the differences between rows come from": _components(findings.mixed),
+        "Whether a client stands out": _outliers(findings),
+        "How far clients are apart": _distances(findings),
+        _title_of_points(findings): _points(findings),
+        "Choosing tau, or mixed effects": _path(findings.path),
+    }
+    if findings.messages is not None:
+        sections["What cannot be said without rows"] = WITHOUT_ROWS
+        sections["What to run next"] = _commands(findings)
     else:
-        model = FederatedOTAligner() if tau is None else FederatedOTAligner(tau)
-        model.fit(X, y, client_ids)
-    mixed = None
-    if y is not None:
-        begin("fitting mixed effects")
-        mixed = MixedEffectsClassifier().fit(X, y, client_ids)
-        if _is_mixed_better(path_of_tau):
-            model = mixed
-    begin("measuring distances")
-    distances = ClientDistanceDisplay.from_estimator(model)
-    table = _table(model)
-    begin("drawing")
-    points = AlignmentDisplay.from_estimator(model, X, y, client_ids)
-    sections = {"Clients": table}
-    if y is not None:
-        labels = LabelShiftDisplay.from_labels(y, client_ids)
-        sections["Which client has which classes"] = _figure(
-            labels,
-            f"Heat map of the number of rows of {len(labels.table.classes)} classes at "
-            f"{len(labels.table.clients)} clients.",
-            "Hatched cells are empty. Test rows of such a class come as a surprise to "
-            "the client.",
-        )
-        sections["Where the differences between rows come from"] = _components(mixed)
-    sections["Whether a client stands out"] = _outliers(mixed or model)
-    sections["How far clients are apart"] = _figure(
-        distances,
-        "Two heat maps of the distance between any two clients, before and after "
-        "alignment.",
-        "2-Wasserstein distances between the Gaussians of the clients, on one colour "
-        "scale. A client that stays dark in its whole row is unlike all others.",
-    )
-    sections["Features before and after alignment"] = _point_figure(points)
-    if path_of_tau is not None:
-        sections["Choosing tau, or mixed effects"] = _figure(
-            path_of_tau,
-            f"Lines of the {path_of_tau.metric} over tau: each client, their mean, the "
-            f"worst, and the mean of {MIXED}.",
-            "Accuracy on folds some of which hold out whole (client, class) cells. "
-            "This asks the right question if every client will meet every class. If "
-            "each client keeps its label mix, expect a smaller tau to be better, and "
-            "give mixed effects priors='client'. The choice of tau also prefers one "
-            "close to the automatic one. Mixed effects have no tau to choose: the "
-            "dashed line.",
-        )
-    if y is None:
-        sections["What labels would add"] = WITHOUT_LABELS
-    sections["Recommended pipeline"] = _code(model, source, y)
-    if progress is not None:
-        progress(len(PARTS), len(PARTS))
+        if findings.table is None:
+            sections["What labels would add"] = WITHOUT_LABELS
+        sections["Recommended pipeline"] = _code(findings, source)
     return PAGE.substitute(
-        title=escape(f"Alignment report: {data.name}"),
-        summary=escape(_summary(data, model, distances, path_of_tau)),
+        title=escape(f"Alignment report: {printable(findings.name)}"),
+        summary=escape(_summary(findings)),
         sections="\n".join(
             f"<section>\n<h2>{escape(title)}</h2>\n{content}\n</section>"
             for title, content in sections.items()
+            if content
         ),
         version=__version__,
     )
 
 
-def _search(X, y, client_ids, begin):
-    """Aligner with the best tau for held-out cells, and the scores over tau."""
-    with (
-        tempfile.TemporaryDirectory() as memory,
-        config_context(enable_metadata_routing=True),
-        warnings.catch_warnings(),
-    ):
-        # of clients that are small in some fold; the report tells of all rows
-        warnings.simplefilter("ignore", UserWarning)
-        aligner = FederatedOTAligner(memory=memory, tol=ROUGHLY)
-        pipeline = Pipeline(
-            [("align", aligner), ("classify", FedCGSClassifier("within"))]
-        )
-        search = FederatedGridSearchCV(pipeline, {"align__tau": TAUS}, cv=N_FOLDS)
-        begin("searching for tau")
-        search.fit(X, y, client_ids=client_ids)
-        begin("comparing with mixed effects")
-        path = TauPathDisplay.from_search(
-            search,
-            X,
-            y,
-            client_ids=client_ids,
-            others={MIXED: MixedEffectsClassifier()},
-        )
-    return search.best_estimator_["align"].set_params(memory=None), path
+# ----------------------------------------------------------------- the first words
 
 
-def _is_mixed_better(path):
-    """Whether mixed effects are at least as accurate as the best tau, if known."""
-    if path is None:
-        return False
-    chosen = path.mean[path.taus.index(path.chosen_tau)]
-    return path.other_scores[MIXED].mean() >= chosen
-
-
-def _summary(data, model, distances, path):
+def _summary(findings):
     """What to see, in a few sentences."""
-    pairs = np.triu_indices(len(distances.clients), 1)
-    before, after = distances.before[pairs].mean(), distances.after[pairs].mean()
-    is_mixed = isinstance(model, MixedEffectsClassifier)
-    how = MIXED if is_mixed else f"tau = {distances.tau:.2g}"
-    text = (
-        f"{_holdings(data)} With {how}, the mean distance between two clients goes "
-        f"from {before:.3g} to {after:.3g}."
+    return " ".join([_holdings(findings), *_moved(findings), *_scores(findings)])
+
+
+def _holdings(findings):
+    """How much the clients have."""
+    table, n_clients = findings.table, len(findings.clients)
+    text = f"{n_clients} clients hold {round(sum(findings.n_samples)):,} rows"
+    if table is None:
+        return f"{text} without labels."
+    text += f" of {len(table.classes)} classes."
+    without = n_clients - len(table.clients)
+    if without:
+        text += f" {without} sent no labels."
+    if not table.n_absent:
+        return f"{text} Every client has rows of every class."
+    return (
+        f"{text} {table.n_absent} of {table.counts.size} (client, class) cells are "
+        "empty: the more, the more a classifier takes the client for the class, and "
+        "the more alignment can help."
     )
+
+
+def _moved(findings):
+    """How much nearer clients come to each other."""
+    how = MIXED if findings.is_mixed else f"tau = {findings.aligner.tau_:.2g}"
+    if not findings.is_moved:
+        yield f"With {how}, features stay as they are."
+    elif findings.measured is not None:
+        pairs = np.triu_indices(len(findings.clients), 1)
+        before, after = findings.measured.before, findings.measured.after
+        yield (
+            f"With {how}, the mean distance between two clients goes from "
+            f"{before[pairs].mean():.3g} to {after[pairs].mean():.3g}."
+        )
+
+
+def _scores(findings):
+    """Accuracy with and without alignment, and what is recommended."""
+    path = findings.path
+    if findings.messages is not None:
+        yield (
+            "This page is made of what the sites sent; it cannot say how many rows "
+            "will be recognised."
+        )
     if path is None:
-        return text
+        return
     chosen, mixed = path.taus.index(path.chosen_tau), path.other_scores[MIXED]
-    searched = f"tau = {path.chosen_tau:.2g}, which the search chose"
     scores = {"without alignment": path.scores[0]}
     if chosen > 0:
-        scores[f"with {searched}"] = path.scores[chosen]
+        words = f"with tau = {path.chosen_tau:.2g}, which the search chose"
+        scores[words] = path.scores[chosen]
     means = ", and ".join(f"{v.mean():.1%} {words}" for words, v in scores.items())
     worst = " and ".join(f"{values.min():.1%}" for values in scores.values())
-    if is_mixed:
-        advice = "Mixed effects are recommended."
-    elif chosen > 0:
-        advice = f"Alignment with tau = {path.chosen_tau:.2g} is recommended."
-    else:
-        advice = "These clients are best left as they are."
-    return (
-        f"{text} On rows that were held out, the mean accuracy over clients is "
+    yield (
+        "On rows that were held out, the mean accuracy over clients is "
         f"{mixed.mean():.1%} with {MIXED}; a FedCGS classifier has {means}. That of "
-        f"the worst client is {mixed.min():.1%}, against {worst}. {advice}"
+        f"the worst client is {mixed.min():.1%}, against {worst}."
     )
-
-
-def _holdings(data):
-    """How much the clients have."""
-    text = f"{len(data.clients)} clients hold {len(data.X):,} rows"
-    if data.y is None:
-        return f"{text} without labels."
-    table = class_table(data.y, data.client_ids)
-    return (
-        f"{text} of {len(table.classes)} classes. {table.n_absent} of "
-        f"{table.counts.size} (client, class) cells are empty: the more, the more a "
-        "classifier takes the client for the class, and the more alignment can help."
-    )
-
-
-def _table(model):
-    if isinstance(model, MixedEffectsClassifier):
-        notes = (
-            "Offset is the length of what is taken out of the features of the client, "
-            "in standard deviations within a class; tau is the strength of its linear "
-            "map. W2 is the mean 2-Wasserstein distance to the other clients, before "
-            "and after."
-        )
+    if findings.is_mixed:
+        yield "Mixed effects are recommended."
+    elif findings.is_moved:
+        yield f"Alignment with tau = {path.chosen_tau:.2g} is recommended."
     else:
-        notes = (
-            "W2 is the 2-Wasserstein distance to the reference, before and after "
-            "alignment. Shrinkage is the weight of the identity in the covariance, "
-            "condition the condition number of the result."
+        yield "These clients are best left as they are."
+
+
+# ---------------------------------------------------------------- a box per site
+
+
+def _sites(findings):
+    """A box for each site, what to look at, and what the numbers mean."""
+    boxes, used = [], {}
+    for position, site in enumerate(findings.sites()):
+        numbers = dict(_numbers(findings, site, position))
+        used |= dict.fromkeys(numbers)
+        verdict = describe_site(site)
+        notes = "".join(f"<p>{escape(note)}</p>" for note in verdict.notes)
+        boxes.append(
+            f'<article class="site {verdict.level}">'
+            f"<h3>{escape(site.name)}</h3>"
+            f'<p class="verdict">{escape(verdict.headline)}</p>{notes}'
+            f"{_folded('Numbers', _number_table(numbers))}"
+            f"{_disclosure(findings, position)}</article>"
         )
-    return _scrolling("Clients", alignment_report(model)._repr_html_()) + (
-        f"<p>{notes} Bytes are those of one message in float32.</p>"
+    warnings = findings.report.warnings if findings.report is not None else []
+    notes = "".join(f"<li>{escape(printable(text))}</li>" for text in warnings)
+    return (
+        f'<div class="sites">{"".join(boxes)}</div>'
+        + (_folded("Notes on the alignment", f"<ul>{notes}</ul>") if notes else "")
+        + _folded("What the numbers mean", _glossary(findings, used))
     )
 
 
-def _outliers(model):
-    report = model.clients_report_
-    picture = _figure(
+def _numbers(findings, site, position):
+    """Pairs of words and numbers on a site."""
+    found = findings.clients_report[site.client]
+    yield "share of all rows", f"{found.share:.1%}"
+    if not np.isnan(site.accuracy):
+        yield "right on held-out rows", f"{site.accuracy:.1%}"
+        if findings.is_moved:
+            yield "right without alignment", f"{site.unaligned:.1%}"
+    if not np.isnan(site.apart):
+        yield "times as far as usual", f"{site.apart:.2f}"
+    for name, words in OF_OUTLIERS.items():
+        if not np.isnan(getattr(found, name)):
+            yield words, f"{getattr(found, name):.2f}"
+    report = findings.report
+    for name, (head, as_text) in report._columns.items() if report else ():
+        is_said = head in ("client", "rows", "classes")
+        if is_said or (head == "W2 after" and not findings.is_moved):
+            continue
+        if head == "bytes sent" and findings.messages is not None:
+            continue
+        yield head, as_text(getattr(report, name)[position])
+    if findings.messages is not None:
+        yield "bytes of the file", f"{findings.messages[position].n_bytes:,}"
+
+
+def _number_table(numbers):
+    rows = (
+        f'<tr><th scope="row">{escape(words)}</th><td>{escape(number)}</td></tr>'
+        for words, number in numbers.items()
+    )
+    return f"<table><tbody>{''.join(rows)}</tbody></table>"
+
+
+def _glossary(findings, used):
+    """What numbers mean, of those that are on the page."""
+    w2 = (
+        "Here it is the mean over the other clients."
+        if findings.is_mixed
+        else "Here it is the distance to the reference, which all clients move to."
+    )
+    terms = (
+        f"<dt>{escape(words)}</dt><dd>{escape(Template(meaning).substitute(w2=w2))}</dd>"
+        for words, meaning in MEANINGS.items()
+        if words in used
+    )
+    return f"<dl>{''.join(terms)}</dl>"
+
+
+def _disclosure(findings, position):
+    """What the message of a client gives away, if that is all there is of it."""
+    if findings.messages is None:
+        return ""
+    message = findings.messages[position]
+    text = f"<p>In {escape(printable(message.file))}:</p>"
+    text += _number_table(message.contents)
+    text += "".join(f"<p>{escape(line)}</p>" for line in message.words)
+    return _folded("What its message says of it", text)
+
+
+# --------------------------------------------------------- one section each
+
+
+def _classes(table):
+    if table is None:
+        return ""
+    return picture(
+        LabelShiftDisplay(table).plot(),
+        narrow_classes,
+        f"Heat map of the number of rows of {len(table.classes)} classes at "
+        f"{len(table.clients)} clients.",
+        "Hatched cells are empty. Test rows of such a class come as a surprise to the "
+        "client."
+        if table.n_absent
+        else "No cell is empty: every client knows every class.",
+    )
+
+
+def _components(mixed):
+    if mixed is None:
+        return ""
+    bar = picture(
+        VarianceComponentsDisplay.from_estimator(mixed),
+        narrow_bar,
+        "One bar of the shares of class, site, site by class and within in the "
+        "variance of rows.",
+        "The site part can be taken out of the features. The part by class cannot: "
+        "only labelled or unlabelled rows of that class at that site tell of it.",
+    )
+    advice = mixed.summary().partition("\n\n")[2].splitlines()
+    return bar + "".join(f"<p>{escape(line)}</p>" for line in advice)
+
+
+def _outliers(findings):
+    report = findings.clients_report
+    drawn = picture(
         ClientOutlierDisplay.from_report(report),
+        narrow_dots,
         "One dot for each client at its distance from the others, and a line beyond "
         "which it stands out.",
         "Distance of the features of each client from those of others, in ordinary "
@@ -320,66 +409,128 @@ def _outliers(model):
         "deviations within a class. Honest clients are at about 1; beyond the line, "
         "look for other units, another encoder or wrong labels first.",
     )
-    return picture + _scrolling("Outliers", f"<pre>{escape(str(report))}</pre>")
+    words = [
+        f"Client {client!r} stands out: {reason}"
+        for client, reason in report.outliers.items()
+    ]
+    words = words or ["No client stands out."]
+    return drawn + "".join(f"<p>{escape(text)}</p>" for text in words)
 
 
-def _components(mixed):
-    picture = _figure(
-        VarianceComponentsDisplay.from_estimator(mixed),
-        "One bar of the shares of class, site, site by class and within in the "
-        "variance of rows.",
-        "The site part can be taken out of the features. The part by class cannot: "
-        "only labelled or unlabelled rows of that class at that site tell of it.",
-    )
-    advice = mixed.summary().partition("\n\n")[2].splitlines()
-    return picture + "".join(f"<p>{escape(line)}</p>" for line in advice)
-
-
-def _point_figure(display):
-    coloured, classes = "client", "."
-    is_mixed = display.titles is not None
-    if display.y is not None:
-        coloured = "client and by class"
-        classes = " while classes stay apart"
-        classes += (
-            "."
-            if is_mixed
-            else "; where classes run into each other, tau is too large."
+def _distances(findings):
+    measured = findings.measured
+    if measured is None:
+        return (
+            f"<p>With more than {MOST_CLIENTS} clients, distances between any two are "
+            "not measured; the picture above shows who is far from all.</p>"
         )
-    panels = (
-        "before and after" if is_mixed else f"for {len(display.taus)} values of tau"
+    display = ClientDistanceDisplay(
+        measured.before,
+        measured.after if findings.is_moved else None,
+        measured.aligner.clients_,
+        measured.aligner.tau_,
     )
-    return _figure(
-        display,
+    maps = "Two heat maps" if findings.is_moved else "Heat map"
+    when = ", before and after alignment" if findings.is_moved else ""
+    scale = ", on one colour scale" if findings.is_moved else ""
+    still = "" if findings.is_moved else " Nothing is moved, so this is all."
+    return picture(
+        display.plot(),
+        narrow_distances,
+        f"{maps} of the distance between any two clients{when}.",
+        f"2-Wasserstein distances between the Gaussians of the clients{scale}. A "
+        f"client that stays dark in its whole row is unlike all others.{still}",
+    )
+
+
+def _title_of_points(findings):
+    return "Features" + " before and after alignment" * findings.is_moved
+
+
+def _points(findings):
+    display = findings.points
+    if display is None:
+        return ""
+    coloured = "client" if display.y is None else "client and by class"
+    panels = "before and after"
+    if not findings.is_moved:
+        display.titles = [""]
+        panels = "as they are"
+        caption = "Two principal components, the same in all panels."
+    else:
+        if not findings.is_mixed:
+            panels = f"for {len(display.taus)} values of tau"
+        caption = _what_to_see(findings, display)
+    return picture(
+        display.plot(),
+        narrow_points,
         f"Scatter plots of all rows {panels}, coloured by {coloured}.",
-        "Two principal components, the same in all panels. Clients should come "
-        f"together from left to right{classes}",
+        caption,
     )
 
 
-def _code(model, source, y):
-    if isinstance(model, MixedEffectsClassifier):
+def _what_to_see(findings, display):
+    classes = "."
+    if display.y is not None:
+        classes = " while classes stay apart"
+        too_far = "; where classes run into each other, tau is too large."
+        classes += "." if findings.is_mixed else too_far
+    return (
+        "Two principal components, the same in all panels. Clients should come "
+        f"together from panel to panel{classes}"
+    )
+
+
+def _path(path):
+    if path is None:
+        return ""
+    return picture(
+        path,
+        narrow_lines,
+        f"Lines of the {path.metric} over tau: each client, their mean, the worst, and "
+        f"the mean of {MIXED}.",
+        "Accuracy on folds some of which hold out whole (client, class) cells. This "
+        "asks the right question if every client will meet every class. If each client "
+        "keeps its label mix, expect a smaller tau to be better, and give mixed "
+        "effects priors='client'. The choice of tau also prefers one close to the "
+        "automatic one. Mixed effects have no tau to choose: the dashed line.",
+    )
+
+
+def _code(findings, source):
+    if findings.is_mixed:
         code = CODE_OF_MIXED_EFFECTS.substitute(source=source)
     else:
-        template = CODE_WITHOUT_LABELS if y is None else CODE
-        code = template.substitute(source=source, tau=f"{model.tau_:.4g}")
-    return _scrolling("Code", f"<pre><code>{escape(code)}</code></pre>")
+        template = CODE_WITHOUT_LABELS if findings.table is None else CODE
+        tau = f"{findings.model.tau_:.4g}"
+        code = template.substitute(source=source, tau=tau)
+    return f"<p>In the folder of the file of features:</p>{_listing('Code', code)}"
 
 
-def _figure(display, alt, caption):
-    """A picture inside the page, with a text for those who do not see it."""
-    import matplotlib.pyplot as plt  # which the display has used
+def _commands(findings):
+    """The command that makes a model, or a reference, of these files."""
+    names = [message.file for message in findings.messages]
+    files = " ".join(map(quote, names)) if len(names) <= 6 else "*.slot"
+    if findings.mixed is not None and findings.is_mixed:
+        output = "--model model.slot"
+    elif findings.table is not None:
+        output = f"--model model.slot --method fedcgs --tau {findings.model.tau_:.2g}"
+    else:
+        output = f"-o reference.slot --tau {findings.model.tau_:.2g}"
+    command = f"skslot aggregate {files} {output}\n"
+    return f"<p>In the folder of these files:</p>{_listing('Command', command)}"
 
-    file = BytesIO()
-    with plt.rc_context({"svg.hashsalt": "skslot"}):  # the same page on every call
-        display.figure_.savefig(file, format="svg", dpi=150, metadata={"Date": None})
-    plt.close(display.figure_)
-    data = b64encode(file.getvalue()).decode()
-    image = f'<img alt="{escape(alt)}" src="data:image/svg+xml;base64,{data}">'
-    return (
-        f"<figure>{_scrolling('Picture', image)}"
-        f"<figcaption>{escape(caption)}</figcaption></figure>"
-    )
+
+# ------------------------------------------------------------------------- parts
+
+
+def _listing(name, code):
+    block = f"<pre><code>{escape(code)}</code></pre>"
+    return f'<div class="code">{_scrolling(name, block)}</div>'
+
+
+def _folded(title, content):
+    return f"<details><summary>{escape(title)}</summary>{content}</details>"
 
 
 def _scrolling(name, content):

@@ -1,23 +1,26 @@
-"""``skslot report``: a page on the clients of a features file."""
+"""``skslot report``: a page on clients, from their features or from their messages."""
 
 from pathlib import Path
 
 from .._atomic import atomic_output
 from .._text import printable
-from ._arguments import FEATURES, add_command, columns_of, fraction_or
+from ._arguments import FEATURES, add_command, columns_of, fraction_or, named_files
 from ._outputs import refuse_output, writing
 from ._terminal import show_progress
+
+MESSAGES = ".slot"
 
 
 def add_commands(commands):
     """Add ``report``."""
     command = add_command(commands, report)
     command.add_argument(
-        "features",
-        type=Path,
+        "files",
+        nargs="+",
         metavar="FILE",
         help=f"{FEATURES}; client says whose each row is. Of a data set with a split, "
-        "the training rows are used",
+        "the training rows are used. Or the .slot files that skslot summarize wrote, "
+        "one of each site",
     )
     command.add_columns(default=", and by default if there is one")
     command.add_output("FILE.html", "the page")
@@ -26,36 +29,109 @@ def add_commands(commands):
         type=fraction_or("auto"),
         help="strength of the alignment, from 0 to 1, or auto for the closed form "
         "(default: search for the best and compare it with mixed effects, which takes "
-        "longer; 0.4 without labels)",
+        "longer; mixed effects for .slot files with labels; 0.4 without labels)",
     )
 
 
 def report(arguments):
-    """Write a page with pictures on the clients of a features file.
+    """Write a page with pictures on the clients of a features file, or of messages.
 
-    One HTML page: what each client contributes, where the differences between rows come
-    from, how far clients are apart before and after alignment, whether to take mixed
-    effects or which tau, and the pipeline as code. Without labels, the page says
-    nothing of classes and tau. It needs no other file. Needs matplotlib:
+    One HTML page: how each site does and why, in plain words, what each client
+    contributes, where the differences between rows come from, how far clients are apart
+    before and after alignment, whether to take mixed effects or which tau, and the
+    pipeline as code. Without labels, the page says nothing of classes and tau; from
+    .slot files alone, nothing of accuracy. It needs no other file. Needs matplotlib:
     pip install "skslot[plot]".
 
     example: skslot report features.npz -o report.html
     """
-    from ..experiments import FeatureSet
-    from ._page import render_page
-
-    refuse_output(arguments)
-    columns = {name: value for name, value in columns_of(arguments).items() if value}
-    data = FeatureSet.from_file(arguments.features, **columns).training_rows()
-    if data.y is None and arguments.tau == "auto":
+    paths = named_files(arguments.files)
+    refuse_output(arguments, *paths)
+    progress = _Progress(show_progress("report, part", arguments))
+    are_messages = {path.suffix == MESSAGES for path in paths}
+    if not paths:
+        raise ValueError(f"no file matches {' '.join(arguments.files)}.")
+    if len(are_messages) > 1:
         raise ValueError(
-            f"{arguments.features} has no labels, which --tau auto compares; name them "
-            "by --labels, or give --tau a number."
+            f"{_first(paths, True)} is what a site sent, {_first(paths, False)} has "
+            "features: a page is on the one or the other."
         )
-    options = (f"{name}={value!r}" for name, value in columns.items())
-    reading = ", ".join([repr(str(arguments.features)), *options])
-    progress = show_progress("report, part", arguments)
-    page = render_page(data, reading, tau=arguments.tau, progress=progress)
+    make = _page_of_messages if are_messages.pop() else _page_of_rows
+    page = make(paths, arguments, progress)
     with writing(arguments), atomic_output(arguments.output) as file:
         file.write(page.encode())
     print(f"wrote {printable(arguments.output)}; open it in a browser")
+
+
+def _first(paths, are_messages):
+    return next(path for path in paths if (path.suffix == MESSAGES) is are_messages)
+
+
+def _page_of_rows(paths, arguments, progress):
+    from ..experiments import FeatureSet
+    from ._findings import N_FOLDS, findings_of_rows
+    from ._page import render_page
+
+    if len(paths) > 1:
+        raise ValueError(
+            f"{paths[0]} and {paths[1]}: a page is on one file of features. Join the "
+            "rows of all sites to one file in which client says whose each row is; or "
+            "name the .slot files that skslot summarize makes of each."
+        )
+    (path,) = paths
+    columns = {name: value for name, value in columns_of(arguments).items() if value}
+    data = FeatureSet.from_file(path, **columns).training_rows()
+    if data.y is None and arguments.tau == "auto":
+        raise ValueError(
+            f"{path} has no labels, which --tau auto compares; name them by --labels, "
+            "or give --tau a number."
+        )
+    is_searched = data.y is not None and arguments.tau is None
+    progress.total = 5 + N_FOLDS if is_searched else 5
+    findings = findings_of_rows(data, arguments.tau, progress.begin)
+    # code that anybody can run who has the files, wherever they lie
+    if "labels_file" in columns:
+        columns["labels_file"] = Path(columns["labels_file"]).name
+    options = (f"{name}={value!r}" for name, value in columns.items())
+    reading = ", ".join([repr(path.name), *options])
+    return _rendered(findings, reading, render_page, progress)
+
+
+def _page_of_messages(paths, arguments, progress):
+    from ._findings import findings_of_messages
+    from ._page import render_page
+
+    given = [name for name, value in columns_of(arguments).items() if value]
+    if given:
+        raise ValueError(
+            f"--{given[0].replace('_', '-')} is about columns of features, which "
+            f"{paths[0]} has none of; leave it out."
+        )
+    progress.total = 3
+    findings = findings_of_messages(paths, arguments.tau, progress.begin)
+    return _rendered(findings, None, render_page, progress)
+
+
+def _rendered(findings, reading, render_page, progress):
+    progress.begin("measuring distances")
+    _ = findings.report
+    progress.begin("drawing")
+    page = render_page(findings, reading)
+    progress.end()
+    return page
+
+
+class _Progress:
+    """Counts the parts of the work; ``total`` of them come."""
+
+    def __init__(self, show):
+        self.show, self.total, self.done = show, 1, -1
+
+    def begin(self, part):
+        """Say what comes next."""
+        self.done += 1
+        self.show(min(self.done, self.total - 1), self.total, part)
+
+    def end(self):
+        """Say that all is done."""
+        self.show(self.total, self.total)

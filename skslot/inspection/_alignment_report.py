@@ -1,6 +1,7 @@
 """What each client contributed to an alignment, in a table with warnings."""
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from html import escape
 from textwrap import fill
 
@@ -109,11 +110,16 @@ def alignment_report(estimator):
     >>> report.warnings
     []
     """
-    estimator, aligner = fitted_parts(estimator)
+    return report_on(MeasuredClients(estimator))
+
+
+def report_on(measured):
+    """Report on clients whose distances may have been measured before."""
+    aligner = measured.aligner
     if isinstance(aligner, MixedEffectsAligner):
-        return _report_of_mixed_effects(estimator, aligner)
+        return _report_of_mixed_effects(measured)
     statistics = aligner.statistics_
-    before, after = client_gaussians(estimator, aligner)
+    before, after = measured.gaussians
     reference = aligner.reference_mean_, aligner.reference_covariance_
     condition = np.array([_condition(covariance) for _, covariance in before])
     return AlignmentReport(
@@ -126,13 +132,14 @@ def alignment_report(estimator):
         before=np.array([gaussian_wasserstein(*g, *reference) for g in before]),
         after=np.array([gaussian_wasserstein(*g, *reference) for g in after]),
         n_bytes=np.array([s.nbytes for s in statistics]),
-        warnings=_warnings(aligner, condition, pairwise_distances(before)),
+        warnings=_warnings(aligner, condition, measured.before),
     )
 
 
-def _report_of_mixed_effects(estimator, aligner):
+def _report_of_mixed_effects(measured):
+    estimator, aligner = measured.estimator, measured.aligner
     statistics = aligner.statistics_
-    before, after = map(pairwise_distances, client_gaussians(estimator, aligner))
+    before, after = measured.before, measured.after
     n_others = max(len(before) - 1, 1)
     owner = estimator if hasattr(estimator, "client_offsets_") else aligner
     offsets = owner.client_offsets_.T
@@ -404,7 +411,29 @@ def with_own_offsets(estimator, clients, maps):
     ]
 
 
-def client_gaussians(estimator, aligner):
+class MeasuredClients:
+    """Distances between the clients of a fitted aligner, each measured once."""
+
+    def __init__(self, estimator):
+        self.estimator, self.aligner = fitted_parts(estimator)
+
+    @cached_property
+    def gaussians(self):
+        """(mean, covariance) of each client, as they are and as they are moved."""
+        return _client_gaussians(self.estimator, self.aligner)
+
+    @cached_property
+    def before(self):
+        """Distance of any two clients as they are."""
+        return pairwise_distances(self.gaussians[0])
+
+    @cached_property
+    def after(self):
+        """Distance of any two clients as they are moved."""
+        return pairwise_distances(self.gaussians[1])
+
+
+def _client_gaussians(estimator, aligner):
     """(mean, covariance) of each client, as they are and as they are moved."""
     before = list(zip(aligner.means_, aligner.covariances_, strict=True))
     maps = with_own_offsets(estimator, aligner.clients_.tolist(), aligner.maps_)

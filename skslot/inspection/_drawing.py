@@ -7,13 +7,17 @@ from .._text import printable
 
 # Distinct for colour-blind readers as well. Clients and classes have colours of their
 # own, so that nobody takes a client for the class of the same colour.
-# The first are of Okabe and Ito, without yellow, which is faint on white; the others of
-# Petroff.
-CLIENT_COLOURS = "#0072b2 #e69f00 #009e73 #d55e00 #cc79a7 #56b4e9 #000000".split()
+# The first are of Okabe and Ito, without yellow, which is faint on white, and with grey
+# for black, which cannot be seen on dark pages; the others of Petroff.
+CLIENT_COLOURS = "#0072b2 #e69f00 #009e73 #d55e00 #cc79a7 #56b4e9 #808080".split()
 CLASS_COLOURS = (
     "#3f90da #ffa90e #bd1f01 #94a4a2 #832db6 #a96b59 #e76300 #b9ac70 #717581 #92dadd"
 ).split()
 OTHERS = "#d0d0d0"
+# Text on a light cell or bar. Black is for what stands on the page itself, whatever
+# colour that has.
+INK_ON_COLOUR = "#101010"
+MOST_LETTERS = 20
 
 
 class Display:
@@ -55,8 +59,14 @@ def axes_for(ax, shape, cell_size):
 
 
 def as_drawn(name):
-    """Name of a client or class for a picture, in which no ``$`` begins a formula."""
-    return printable(name).replace("$", r"\$")
+    """Name of a client or class for a picture, in which no ``$`` begins a formula.
+
+    Of a long one, beginning and end: it would leave no room for what is drawn.
+    """
+    text, half = printable(name), MOST_LETTERS // 2
+    if len(text) > MOST_LETTERS:
+        text = f"{text[:half]}…{text[-half:]}"
+    return text.replace("$", r"\$")
 
 
 def place_legend(ax, title):

@@ -3,13 +3,8 @@
 import numpy as np
 
 from ..model_selection import class_table
-from ._alignment_report import (
-    client_gaussians,
-    describe_strength,
-    fitted_parts,
-    pairwise_distances,
-)
-from ._drawing import Display, as_drawn, axes_for
+from ._alignment_report import MeasuredClients, describe_strength
+from ._drawing import INK_ON_COLOUR, Display, as_drawn, axes_for
 
 MOST_NUMBERS = 20  # more rows or columns than this have no room for numbers
 
@@ -86,7 +81,7 @@ class LabelShiftDisplay(Display):
             cmap="YlGn",
             text="{:d}",
         )
-        ax.patch.set(hatch="////", edgecolor="#b0b0b0", facecolor="white")
+        ax.patch.set(hatch="////", edgecolor="#b0b0b0", facecolor="none")
         absent = f"{self.table.n_absent} of {counts.size} cells have no row"
         title = absent + " (hatched)" * (self.table.n_absent > 0)
         ax.set(xlabel="class", ylabel="client", title=title)
@@ -108,8 +103,8 @@ class ClientDistanceDisplay(Display):
     ----------
     before : ndarray of shape (n_clients, n_clients)
         Distances of the features as they are.
-    after : ndarray of shape (n_clients, n_clients)
-        Distances of the aligned features.
+    after : ndarray of shape (n_clients, n_clients) or None
+        Distances of the aligned features; None draws one map, where nothing is moved.
     clients : ndarray of shape (n_clients,)
         Client ids.
     tau : float or ndarray of shape (n_clients,)
@@ -118,7 +113,7 @@ class ClientDistanceDisplay(Display):
     Attributes
     ----------
     axes_ : ndarray of shape (2,)
-        The axes.
+        The axes, one if there is no ``after``.
     figure_ : matplotlib Figure
         The figure.
 
@@ -161,28 +156,25 @@ class ClientDistanceDisplay(Display):
         display : ClientDistanceDisplay
             The distances, drawn.
         """
-        estimator, aligner = fitted_parts(estimator)
-        before, after = client_gaussians(estimator, aligner)
-        display = cls(
-            pairwise_distances(before),
-            pairwise_distances(after),
-            aligner.clients_,
-            aligner.tau_,
-        )
+        measured = MeasuredClients(estimator)
+        aligner = measured.aligner
+        display = cls(measured.before, measured.after, aligner.clients_, aligner.tau_)
         return display.plot(ax=ax)
 
     def plot(self, ax=None):
-        figure, axes = axes_for(ax, (1, 2), (4.0, 3.4))
-        most = max(self.before.max(), self.after.max()) or 1.0
-        after = f"after, {describe_strength(self.tau)}"
-        panels = {"before alignment": self.before, after: self.after}
+        panels = {"before alignment": self.before}
+        if self.after is not None:
+            panels[f"after, {describe_strength(self.tau)}"] = self.after
+        figure, axes = axes_for(ax, (1, len(panels)), (4.0, 3.4))
+        most = max(values.max() for values in panels.values()) or 1.0
         for axis, (title, values) in zip(axes[0], panels.items(), strict=True):
             image = _draw_heat_map(
                 axis, values, self.clients, self.clients, most=most, cmap="PuBu"
             )
             axis.set(title=title, xlabel="client", ylabel="client")
-        axes[0, 1].set(ylabel=None)
-        axes[0, 1].tick_params(labelleft=False)
+        for axis in axes[0, 1:]:
+            axis.set(ylabel=None)
+            axis.tick_params(labelleft=False)
         figure.colorbar(image, ax=axes.ravel().tolist(), label="2-Wasserstein distance")
         self.figure_, self.axes_ = figure, axes[0]
         return self
@@ -191,7 +183,6 @@ class ClientDistanceDisplay(Display):
 def _draw_heat_map(ax, values, rows, columns, *, most, cmap, text="{:.3g}"):
     """Draw values from 0 to ``most``, with a number in each that is not masked."""
     values = np.ma.asarray(values)
-    ax.set_facecolor("white")
     image = ax.imshow(values, cmap=cmap, vmin=0, vmax=most, aspect="auto")
     ax.set_xticks(range(len(columns)), [as_drawn(name) for name in columns])
     ax.set_yticks(range(len(rows)), [as_drawn(name) for name in rows])
@@ -211,6 +202,6 @@ def _draw_heat_map(ax, values, rows, columns, *, most, cmap, text="{:.3g}"):
             ha="center",
             va="center",
             fontsize="small",
-            color="white" if is_dark else "black",
+            color="white" if is_dark else INK_ON_COLOUR,
         )
     return image

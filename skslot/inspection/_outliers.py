@@ -4,7 +4,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from ..trust import ClientsReport
-from ._drawing import CLIENT_COLOURS, Display, axes_for
+from ._drawing import CLIENT_COLOURS, Display, as_drawn, axes_for
 
 # What is drawn, by the name that it has in the report.
 FIGURES = {"distance": "features", "class_distance": "farthest class mean"}
@@ -112,7 +112,7 @@ class ClientOutlierDisplay(Display):
                     label=words,
                 )
         limit = ClientsReport.MOST_DISTANCE
-        ax.axvline(limit, color="#707070", linestyle="--", label="stands out beyond")
+        ax.axvline(limit, color="#808080", linestyle="--", label="stands out beyond")
         positive = values[values > 0]
         ax.set_xscale("log")
         ax.set_xlim(
@@ -120,10 +120,12 @@ class ClientOutlierDisplay(Display):
             2 * max(limit, positive.max(initial=limit)),
         )
         ax.set_ylim(len(rows) - 0.5, -0.5)  # the first on top
-        names = [str(each.client) + " (left out)" * each.left_out for each in findings]
-        ax.set_yticks(rows, [name.replace("$", r"\$") for name in names])
+        names = [
+            as_drawn(each.client) + " (left out)" * each.left_out for each in findings
+        ]
+        ax.set_yticks(rows, names)
         ax.tick_params(axis="y", length=0)
-        ax.grid(axis="y", color="#e4e4e4")
+        ax.grid(axis="y", color="#808080", alpha=0.25)
         ax.set_axisbelow(True)
         ax.set_xlabel("distance from the other clients")
         ax.spines[["top", "right", "left"]].set_visible(False)

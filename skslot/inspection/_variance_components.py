@@ -4,7 +4,7 @@ import numpy as np
 
 from ..alignment import MixedEffectsAligner
 from ._alignment_report import fitted_parts, variance_shares
-from ._drawing import Display, as_drawn, axes_for
+from ._drawing import INK_ON_COLOUR, Display, as_drawn, axes_for
 
 # Dark, middle, light: apart in black and white too. What a site does is of one hue.
 COLOURS = {
@@ -157,7 +157,7 @@ def _write_shares(ax, row, shares, ends):
         text = f"{shares[column]:.1%}" if column in above else f"{shares[column]:.0%}"
         options = {"ha": "center", "va": "center", "fontsize": "small"}
         if column not in above:
-            colour = "white" if part in DARK else "black"
+            colour = "white" if part in DARK else INK_ON_COLOUR
             ax.text(centres[column], row, text, color=colour, **options)
             continue
         ax.annotate(

@@ -25,7 +25,7 @@ from skslot import (
     FedPFTClassifier,
     MixedEffectsClassifier,
 )
-from skslot.cli._aggregate import _look_at
+from skslot.cli._aggregate import look_at
 from skslot.exchange import (
     AlignedModel,
     AlignmentReference,
@@ -333,5 +333,5 @@ def test_files_are_not_compared_with_each_other(monkeypatch):
     headers = {path: {"client": path.stem, **facts} for path in paths}
     files = type("Files", (), {"headers": lambda self: headers})
     monkeypatch.setattr("skslot.exchange.load_messages", lambda paths: files())
-    assert len(_look_at(paths)) == 200
+    assert len(look_at(paths)) == 200
     assert len(compared) < 1000

@@ -9,13 +9,24 @@ import numpy as np
 import pytest
 import sklearn
 
-from skslot import MixedEffectsClassifier
+from skslot import FedCGSClassifier, FederatedOTAligner, MixedEffectsClassifier
 from skslot.cli import main
 from skslot.datasets import make_shifted_clients
+from skslot.model_selection import FederatedGridSearchCV
 
 pytest.importorskip("matplotlib").use("Agg")
 
-VOID = {"meta", "img"}
+from skslot.cli._findings import (  # noqa: E402
+    MIXED,
+    N_FOLDS,
+    ROUGHLY,
+    TAUS,
+    best_of,
+    hold_out,
+)
+from skslot.inspection import TauPathDisplay  # noqa: E402
+
+VOID = {"meta", "img", "source"}
 
 
 class Page(HTMLParser):
@@ -67,16 +78,31 @@ def test_page_stands_alone(searched):
     assert not searched.all("link")
     assert not searched.all("script")
     sources = [image["src"] for image in searched.all("img")]
-    assert len(sources) == 6
-    assert all(source.startswith("data:image/svg+xml;base64,") for source in sources)
+    narrow = [source["srcset"] for source in searched.all("source")]
+    assert len(sources) == len(narrow) == 6
+    assert len({*sources, *narrow}) == 12
+    for source in (*sources, *narrow):
+        assert source.startswith("data:image/svg+xml;base64,")
     assert "url(" not in searched.text
+
+
+def test_what_is_black_in_pictures_has_the_colour_of_the_text(searched):
+    for image in searched.all("img"):
+        picture = b64decode(image["src"].partition(",")[2]).decode()
+        assert "prefers-color-scheme:dark" in picture
+        assert "currentColor" in picture
+        assert "#000000" not in picture
 
 
 def test_page_is_accessible(searched):
     assert searched.all("html") == [{"lang": "en"}]
     assert len(searched.all("title")) == len(searched.all("h1")) == 1
     assert all(len(image["alt"]) > 20 for image in searched.all("img"))
-    assert {head["scope"] for head in searched.all("th")} == {"row", "col"}
+    assert {head["scope"] for head in searched.all("th")} == {"row"}
+    for region in searched.all("div"):
+        if region.get("role") == "region":
+            assert region["tabindex"] == "0"
+            assert region["aria-label"]
     assert any(tag.get("name") == "viewport" for tag in searched.all("meta"))
 
 
@@ -85,8 +111,9 @@ def test_names_are_escaped(searched):
     assert "&lt;b&gt;R&amp;D&lt;/b&gt;" in searched.text
 
 
-def run_code(page):
-    """Run the code on a page; what it defines."""
+def run_code(page, folder, monkeypatch):
+    """Run the code on a page in the folder of the features; what it defines."""
+    monkeypatch.chdir(folder)
     code = unescape(re.search("<code>(.*?)</code>", page.text, re.S)[1])
     before = sklearn.get_config()
     try:
@@ -101,14 +128,37 @@ def lead(page):
     return re.search('<p class="lead">(.*?)</p>', page.text, re.S)[1]
 
 
-def test_page_leads_with_mixed_effects_where_they_are_better(searched, capsys):
+def boxes(page):
+    """Class, name and headline of the box of each site."""
+    pattern = '<article class="site (.*?)"><h3>(.*?)</h3><p class="verdict">(.*?)</p>'
+    return re.findall(pattern, page.text)
+
+
+def test_there_is_a_box_for_each_site_in_plain_words(searched):
+    found = boxes(searched)
+    assert [name for _, name, _ in found] == [escape("<b>R&D</b>"), "north", "south"]
+    for level, _, headline in found:
+        assert level in ("good", "ordinary", "look")
+        assert re.match(r"\d+% right, (about|better than|(far )?below) ", headline)
+
+
+def test_numbers_are_folded_away_and_each_is_explained(searched):
+    assert len(searched.all("details")) >= 4
+    assert not any("open" in each for each in searched.all("details"))
+    numbers = set(re.findall('<th scope="row">(.*?)</th>', searched.text))
+    assert {"offset", "tau", "W2 before", "W2 after"} <= numbers
+    assert numbers == set(re.findall("<dt>(.*?)</dt>", searched.text))
+
+
+def test_page_leads_with_mixed_effects_where_they_are_better(
+    searched, features, capsys, monkeypatch
+):
     accuracy = r"clients is ([\d.]+)% with mixed effects; .* ([\d.]+)% with tau = 0.2"
     mixed, aligned = re.search(accuracy, lead(searched)).groups()
     assert float(mixed) >= float(aligned)
     assert lead(searched).endswith("Mixed effects are recommended.")
     assert "With mixed effects, the mean distance" in lead(searched)
-    assert '<th scope="col">offset</th>' in searched.text
-    model = run_code(searched)["model"]
+    model = run_code(searched, features.parent, monkeypatch)["model"]
     assert isinstance(model, MixedEffectsClassifier)
     summary = capsys.readouterr().out
     assert summary.strip() == model.summary()
@@ -116,7 +166,7 @@ def test_page_leads_with_mixed_effects_where_they_are_better(searched, capsys):
         assert escape(sentence) in searched.text
 
 
-def test_code_runs_and_has_the_tau_of_the_page(tmp_path):
+def test_code_runs_and_has_the_tau_of_the_page(tmp_path, monkeypatch):
     """Sites that stretch features by a factor of 30: mixed effects know one scale."""
     rng = np.random.default_rng(0)
     y, client = rng.integers(0, 2, 300), rng.integers(0, 3, 300)
@@ -127,14 +177,15 @@ def test_code_runs_and_has_the_tau_of_the_page(tmp_path):
     output = tmp_path / "page.html"
     assert main(["report", str(tmp_path / "stretched.npz"), "-o", str(output)]) == 0
     page = Page(output)
-    model = run_code(page)["model"]
+    assert str(tmp_path) not in page.text
+    model = run_code(page, tmp_path, monkeypatch)["model"]
     tau = f"{model['align'].tau:.2g}"
     assert f"With tau = {tau}, the mean distance" in lead(page)
     assert lead(page).endswith(f"Alignment with tau = {tau} is recommended.")
     assert model["classify"].classes_.tolist() == [0, 1]
 
 
-def test_without_labels_the_page_keeps_to_the_features(tmp_path):
+def test_without_labels_the_page_keeps_to_the_features(tmp_path, monkeypatch):
     features = write_features(tmp_path / "sites.npz", without=["y"])
     output = tmp_path / "page.html"
     assert main(["report", str(features), "-o", str(output)]) == 0
@@ -142,7 +193,7 @@ def test_without_labels_the_page_keeps_to_the_features(tmp_path):
     assert "3 clients hold 400 rows without labels. With tau = 0.4," in page.text
     titles = re.findall("<h2>(.*?)</h2>", page.text)
     assert titles == [
-        "Clients",
+        "Each site",
         "Whether a client stands out",
         "How far clients are apart",
         "Features before and after alignment",
@@ -150,9 +201,16 @@ def test_without_labels_the_page_keeps_to_the_features(tmp_path):
         "Recommended pipeline",
     ]
     assert len(page.all("img")) == 3
-    assert "no client stands out" in page.text
+    assert "No client stands out" in page.text
     assert "by class" not in page.text
-    found = run_code(page)
+    for level, _, headline in boxes(page):
+        assert level in ("ordinary", "look")
+        assert re.match(r"\d+ rows: its features lie ", headline)
+        assert "right" not in headline
+    numbers = set(re.findall('<th scope="row">(.*?)</th>', page.text))
+    assert {"shrinkage", "condition", "W2 before", "W2 after"} <= numbers
+    assert numbers == set(re.findall("<dt>(.*?)</dt>", page.text))
+    found = run_code(page, tmp_path, monkeypatch)
     assert list(found["model"].named_steps) == ["align"]
     assert found["aligned"].shape == (400, 4)
 
@@ -186,7 +244,7 @@ def test_automatic_tau(features, tmp_path):
     assert 0 < tau < 1
 
 
-def test_only_training_rows_of_a_split(tmp_path):
+def test_only_training_rows_of_a_split(tmp_path, monkeypatch):
     """On the page and in its code, however train is spelled."""
     split = np.where(np.arange(400) % 2, "Train", "test")
     split[1] = "train "
@@ -195,7 +253,7 @@ def test_only_training_rows_of_a_split(tmp_path):
     assert main(["report", str(features), "-o", str(output), "--tau", "0.4"]) == 0
     page = Page(output)
     assert "3 clients hold 200 rows of 5 classes." in page.text
-    assert len(run_code(page)["data"].X) == 200
+    assert len(run_code(page, tmp_path, monkeypatch)["data"].X) == 200
 
 
 def test_split_without_training_rows_is_refused(tmp_path, capsys):
@@ -246,9 +304,80 @@ def test_dollars_in_names_are_no_formulas(tmp_path):
     assert main(["report", str(path), "--tau", "0.4", "-o", str(output)]) == 0
     page = Page(output)
     assert escape(sites[0]) in page.text
-    texts = "".join(
-        b64decode(image["src"].partition(",")[2]).decode() for image in page.all("img")
-    )
+    images = [image["src"] for image in page.all("img")]
+    images += [source["srcset"] for source in page.all("source")]
+    texts = "".join(b64decode(each.partition(",")[2]).decode() for each in images)
     # matplotlib draws letters as paths, and says in a comment which text they are
     for name in (*sites, r"$\no{such$", r"x\ny"):
         assert f"<!-- {name} -->" in texts
+
+
+def test_nothing_is_drawn_twice_where_nothing_moves(features, tmp_path):
+    output = tmp_path / "page.html"
+    assert main(["report", str(features), "-o", str(output), "--tau", "0"]) == 0
+    page = Page(output)
+    assert "With tau = 0, features stay as they are." in lead(page)
+    assert "Features before and after alignment" not in page.text
+    assert "Heat map of the distance between any two clients." in page.text
+    assert "W2 before" in page.text
+    assert "W2 after" not in page.text
+
+
+def test_mixed_effects_that_move_nothing_are_drawn_once(tmp_path):
+    """Sites that do not differ at all."""
+    rng = np.random.default_rng(0)
+    y = np.tile(np.repeat([0, 1, 2], 40), 3)
+    X = np.tile(rng.normal(size=(120, 4)), (3, 1)) + 3 * y[:, None] * [1, 0, 0, 0]
+    client = np.repeat(["A", "B", "C"], 120)
+    np.savez(tmp_path / "same.npz", X=X, y=y, client=client)
+    output = tmp_path / "page.html"
+    assert main(["report", str(tmp_path / "same.npz"), "-o", str(output)]) == 0
+    page = Page(output)
+    assert "With mixed effects, features stay as they are." in lead(page)
+    assert "<h2>Features</h2>" in page.text
+    assert {level for level, _, _ in boxes(page)} == {"ordinary"}
+
+
+def test_a_page_does_not_recommend_what_it_shows_to_be_worse():
+    scores = np.array([[0.8, 0.7], [0.7, 0.6]])
+    mixed = {MIXED: np.array([0.5, 0.6])}
+    path = TauPathDisplay([0.0, 0.4], scores, ["A", "B"], 0.4, other_scores=mixed)
+    assert best_of(path) == 0.0
+    path.scores = scores[::-1]
+    assert best_of(path) == 0.4
+    path.other_scores = {MIXED: np.array([0.9, 0.6])}
+    assert best_of(path) == MIXED
+
+
+def test_tau_is_that_of_a_search_on_the_same_folds(features):
+    with np.load(features) as file:
+        X, y, ids = file["X"], file["y"], file["client"]
+    path = hold_out(X, y, ids)
+    aligner = FederatedOTAligner(tol=ROUGHLY)
+    search = FederatedGridSearchCV(
+        FedCGSClassifier("within", aligner=aligner), {"aligner__tau": TAUS}, cv=N_FOLDS
+    )
+    with sklearn.config_context(enable_metadata_routing=True):
+        search.fit(X, y, client_ids=ids)
+        others = {MIXED: MixedEffectsClassifier()}
+        same = TauPathDisplay.from_search(search, X, y, client_ids=ids, others=others)
+    assert path.chosen_tau == search.best_tau_
+    assert path.clients.tolist() == same.clients.tolist()
+    np.testing.assert_allclose(path.scores, same.scores, rtol=1e-12)
+    np.testing.assert_allclose(
+        path.other_scores[MIXED], same.other_scores[MIXED], rtol=1e-12
+    )
+
+
+@pytest.mark.filterwarnings("ignore:The rows of client 'alone' do not vary")
+def test_a_client_of_one_row_has_a_box_too(tmp_path):
+    features = write_features(tmp_path / "sites.npz")
+    with np.load(features) as file:
+        arrays = dict(file)
+    arrays["client"][0] = "alone"
+    np.savez(features, **arrays)
+    output = tmp_path / "page.html"
+    assert main(["report", str(features), "-o", str(output)]) == 0
+    headlines = {name: headline for _, name, headline in boxes(Page(output))}
+    assert headlines["alone"].startswith("1 row of 1 class: ")
+    assert "right" in headlines["north"]

@@ -1,0 +1,359 @@
+"""What a page is about: what rows of clients, or their messages alone, can tell."""
+
+import tempfile
+import warnings
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from sklearn.base import clone
+
+from .._clients import clients_array
+from ..alignment import FederatedOTAligner, automatic_tau
+from ..classifiers import FedCGSClassifier, MixedEffectsClassifier
+from ..exchange import ClassStatistics, MessageError, load_messages, receive
+from ..exchange._disclosure import entries
+from ..inspection import AlignmentDisplay, TauPathDisplay
+from ..inspection._alignment_report import MeasuredClients, report_on
+from ..metrics import client_scores
+from ..model_selection import CellHoldoutKFold, FederatedGridSearchCV, class_table
+from ..model_selection._partitions import ClassTable
+from ._aggregate import in_words_of_commands, look_at
+from ._site_words import Site, mean_of_others, times_apart
+
+MIXED = "mixed effects"  # as the page names MixedEffectsClassifier
+TAUS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+# Fewer than a search has: enough to tell models apart on a page, in less than a minute.
+N_FOLDS = 4
+ROUGHLY = 1e-4  # residual of the reference, which no score can tell from zero
+# The distances of any two of more clients than this are not measured: they would take
+# hours where there are thousands.
+MOST_CLIENTS = 40
+STANDS_STILL = 1e-6  # offsets of this part of a standard deviation
+
+
+@dataclass(frozen=True, eq=False)
+class Findings:
+    """What is known of clients and of what alignment does to them.
+
+    ``model`` is the recommended one, or that which was asked for; ``mixed`` has the
+    variance components, if labels are known. ``table`` has the classes of those clients
+    who have labels, ``path`` the accuracy on held-out rows, ``points`` rows in two
+    dimensions, and ``messages`` those of the clients, if that is all there is.
+    """
+
+    name: str
+    model: object
+    n_samples: list
+    n_features: int
+    table: ClassTable | None = None
+    mixed: MixedEffectsClassifier | None = None
+    path: TauPathDisplay | None = None
+    points: AlignmentDisplay | None = None
+    messages: list | None = None
+
+    @property
+    def is_mixed(self):
+        """Whether mixed effects are what is recommended."""
+        return isinstance(self.model, MixedEffectsClassifier)
+
+    @property
+    def aligner(self):
+        """The aligner in the model."""
+        return self.model.aligner_ if self.is_mixed else self.model
+
+    @property
+    def clients(self):
+        """Names of all clients."""
+        return self.aligner.clients_.tolist()
+
+    @property
+    def clients_report(self):
+        """Who stands out."""
+        return (self.mixed or self.model).clients_report_
+
+    @cached_property
+    def is_moved(self):
+        """Whether alignment moves anything at all."""
+        return moves(self.model)
+
+    @cached_property
+    def measured(self):
+        """Distances between clients, None if there are too many of these."""
+        return (
+            MeasuredClients(self.model) if len(self.clients) <= MOST_CLIENTS else None
+        )
+
+    @cached_property
+    def report(self):
+        """The alignment report, None if there are too many clients."""
+        return None if self.measured is None else report_on(self.measured)
+
+    @property
+    def accuracy(self):
+        """Share of held-out rows that the model gets right, and without alignment.
+
+        For each client; NaN where none of its rows were held out.
+        """
+        if self.path is None:
+            return np.full((2, len(self.clients)), np.nan)
+        scores = self.path.scores
+        own = scores[0]
+        if self.is_mixed:
+            own = self.path.other_scores[MIXED]
+        elif self.is_moved:
+            own = scores[self.path.taus.index(self.path.chosen_tau)]
+        pairs = zip(own, scores[0], strict=True)
+        known = dict(zip(self.path.clients.tolist(), pairs, strict=True))
+        unknown = np.nan, np.nan
+        return np.transpose([known.get(client, unknown) for client in self.clients])
+
+    def sites(self):
+        """What is known of each client, for words about it."""
+        accuracy, unaligned = self.accuracy
+        findings = {each.client: each for each in self.clients_report}
+        if self.measured is None:
+            apart = np.array([findings[each].distance for each in self.clients])
+            apart = apart / np.median(apart)
+        else:
+            apart = times_apart(self.measured.before)
+        others = mean_of_others(accuracy)
+        classes = [self._classes_of(client) for client in self.clients]
+        elsewhere = mean_of_others([len(absent) for _, absent in classes])
+        return [
+            Site(
+                client,
+                self.n_samples[k],
+                self.n_features,
+                *classes[k],
+                elsewhere[k],
+                accuracy[k],
+                others[k],
+                unaligned[k],
+                apart[k],
+                findings[client].reason,
+            )
+            for k, client in enumerate(self.clients)
+        ]
+
+    def _classes_of(self, client):
+        """Number of classes and those that the client has no rows of."""
+        if self.table is None or client not in self.table.clients.tolist():
+            return None, []
+        counts = self.table.counts[self.table.clients.tolist().index(client)]
+        return len(counts), self.table.classes[counts == 0].tolist()
+
+
+def moves(model):
+    """Whether a fitted model moves the features of any client."""
+    aligner = getattr(model, "aligner_", model)
+    if np.any(aligner.tau_ > 0):
+        return True
+    if aligner is model:
+        return False
+    unit = np.sqrt(np.trace(model.covariance_) / len(model.covariance_))
+    return bool(np.abs(model.client_offsets_).max() > STANDS_STILL * unit)
+
+
+# ------------------------------------------------------------------- from rows
+
+
+def findings_of_rows(data, tau=None, begin=lambda part: None):
+    """Findings on a FeatureSet.
+
+    Without a ``tau``, one is searched for and compared with mixed effects; without
+    labels, it is the default. ``begin`` is called with the name of each part of the
+    work.
+    """
+    if len(data.clients) < 2:
+        raise ValueError(f"{data.name} has one client only; there is nothing to align.")
+    X, y, client_ids = data.X, data.y, data.client_ids
+    table = mixed = path = None
+    if y is not None:
+        table = class_table(y, client_ids)
+        if tau is None:
+            path = hold_out(X, y, client_ids, begin)
+            tau = best_of(path)
+        begin("fitting mixed effects")
+        mixed = MixedEffectsClassifier().fit(X, y, client_ids)
+    if tau == MIXED:
+        model = mixed
+    else:
+        begin("aligning")
+        strength = {} if tau is None else {"tau": tau}
+        model = FederatedOTAligner(**strength, tol=ROUGHLY).fit(X, y, client_ids)
+    begin("drawing rows")
+    clients = getattr(model, "aligner_", model).clients_.tolist()
+    only_as_they_are = {} if moves(model) else {"taus": [0.0]}
+    return Findings(
+        data.name,
+        model,
+        [int((client_ids == client).sum()) for client in clients],
+        X.shape[1],
+        table,
+        mixed,
+        path,
+        AlignmentDisplay.from_estimator(model, X, y, client_ids, **only_as_they_are),
+    )
+
+
+def best_of(path):
+    """What has the best mean accuracy: mixed effects, the tau chosen, or none."""
+    means = {
+        MIXED: path.other_scores[MIXED].mean(),
+        path.chosen_tau: path.mean[path.taus.index(path.chosen_tau)],
+        0.0: path.mean[0],
+    }
+    return max(means, key=means.get)
+
+
+def hold_out(X, y, client_ids, begin=lambda part: None):
+    """Accuracy at each client for each tau and for mixed effects, on held-out rows.
+
+    What clients send is made once per fold, and serves all of them. The tau that is
+    chosen is that of :class:`FederatedGridSearchCV` on the same folds.
+    """
+    groups = {client: client_ids == client for client in np.unique(client_ids).tolist()}
+    folds = CellHoldoutKFold(N_FOLDS).split(X, y, client_ids=client_ids)
+    by_client = {name: [] for name in (*TAUS, MIXED)}
+    by_cell = {name: [] for name in (*TAUS, MIXED)}
+    with tempfile.TemporaryDirectory() as memory, warnings.catch_warnings():
+        # of clients that are small in some fold; the page tells of all rows
+        warnings.simplefilter("ignore", UserWarning)
+        candidates = _candidates(memory)
+        for number, (train, test) in enumerate(folds, start=1):
+            begin(f"holding out rows, {number} of {N_FOLDS}")
+            learned = np.zeros(len(X), dtype=bool)
+            learned[train] = True
+            messages = [
+                candidates[0.0].client_update(X[rows], y[rows], client=client)
+                for client, rows in ((c, g & learned) for c, g in groups.items())
+                if rows.any()
+            ]
+            for name, candidate in candidates.items():
+                model = clone(candidate).server_aggregate(messages)
+                predicted = model.predict(X[test], client_ids=client_ids[test])
+                found = client_scores(y[test], predicted, client_ids[test])
+                own = dict(zip(found.clients.tolist(), found.scores, strict=True))
+                by_client[name].append([own.get(client, np.nan) for client in groups])
+                by_cell[name].append(found.cell_mean)
+    tested = ~np.isnan(by_client[MIXED]).all(axis=0)  # a single row never is
+    scores = {
+        name: np.nanmean(np.array(folds)[:, tested], axis=0)
+        for name, folds in by_client.items()
+    }
+    cells = [np.mean(by_cell[tau]) for tau in TAUS]
+    return TauPathDisplay(
+        list(TAUS),
+        np.array([scores[tau] for tau in TAUS]),
+        clients_array([c for c, known in zip(groups, tested, strict=True) if known]),
+        choose_tau(cells, automatic_tau(X, y, client_ids)),
+        "accuracy",
+        other_scores={MIXED: scores[MIXED]},
+    ).plot()
+
+
+def _candidates(memory):
+    """Models to compare: one for each tau, and mixed effects."""
+    candidates = {
+        tau: FedCGSClassifier(
+            "within",
+            aligner=FederatedOTAligner(
+                tau, unknown_client="identity", tol=ROUGHLY, memory=memory
+            ),
+        )
+        for tau in TAUS
+    }
+    return {**candidates, MIXED: MixedEffectsClassifier(unknown_client="identity")}
+
+
+def choose_tau(scores, automatic):
+    """The tau with the largest score that is close to the automatic one."""
+    weight = FederatedGridSearchCV(None, {}).tau_prior
+    apart = np.square(np.array(TAUS) - automatic)
+    return TAUS[int(np.argmax(np.array(scores) - weight * apart))]
+
+
+# ----------------------------------------------------------- from messages alone
+
+
+@dataclass(frozen=True)
+class SentMessage:
+    """What a client sent: the name and size of its file, and what is in it.
+
+    ``contents`` are by their meaning; ``words`` say what is not in it, and what gives
+    rows away.
+    """
+
+    file: str
+    n_bytes: int
+    contents: dict
+    words: list
+
+    @classmethod
+    def of(cls, sender, message):
+        """What is to be said of a message in a file."""
+        contents = {meaning: content for _, content, meaning in entries(message)}
+        words = message.describe().split("\n\n")[-1].splitlines()
+        path = sender.path
+        return cls(path.name, path.stat().st_size, contents, words)
+
+
+def findings_of_messages(paths, tau=None, begin=lambda part: None):
+    """Findings on what sites sent, without any of their rows."""
+    if len(paths) < 2:
+        raise ValueError(
+            f"{paths[0]} is of one client only; there is nothing to compare. Name the "
+            "files of all sites."
+        )
+    kinds = look_at(paths)
+    for path, kind in kinds.items():
+        if kind is not None and tau == "auto" and not hasattr(kind, "class_means"):
+            raise ValueError(
+                f"--tau auto needs the labels of all sites, but {path} was summarized "
+                "without --labels."
+            )
+    begin("reading files")
+    received = receive(load_messages(kinds))
+    has_classes = all(
+        kind is not None and issubclass(kind, ClassStatistics)
+        for kind in kinds.values()
+    )
+    mixed = None
+    try:
+        if has_classes:
+            mixed = MixedEffectsClassifier().server_aggregate(received)
+        model = mixed
+        if tau is not None or not has_classes:
+            strength = {} if tau is None else {"tau": tau}
+            aligner = FederatedOTAligner(**strength, tol=ROUGHLY)
+            model = aligner.fit_messages(received)
+        senders = received.senders
+    except MessageError as error:
+        raise in_words_of_commands(error) from error
+    return Findings(
+        f"messages of {len(senders)} clients",
+        model,
+        [sender.n_samples for sender in senders],
+        senders[0].n_features,
+        _table_of([sender for sender in senders if sender.class_counts]),
+        mixed,
+        messages=[
+            SentMessage.of(sender, message)
+            for sender, message in zip(senders, received, strict=True)
+        ],
+    )
+
+
+def _table_of(senders):
+    """Rows of each class at the clients who say it, None if nobody does."""
+    labels = {label for sender in senders for label in sender.class_counts}
+    if not labels:
+        return None
+    labels = sorted(labels, key=lambda label: (isinstance(label, str), label))
+    counts = [[each.class_counts.get(label, 0) for label in labels] for each in senders]
+    return ClassTable(
+        np.rint(counts).astype(int).clip(0),  # noise makes parts of rows
+        clients_array([sender.client for sender in senders]),
+        np.array(labels),
+    )
