@@ -38,7 +38,7 @@ def test_debug_shows_where_it_failed(site):
 
 @pytest.mark.parametrize(
     "command",
-    ["plan", "summarize", "aggregate", "align", "predict", "adapt", "inspect"],
+    "diagnose plan summarize aggregate align predict adapt inspect".split(),
 )
 def test_help_has_an_example(command, capsys):
     with pytest.raises(SystemExit) as exit_:
@@ -55,6 +55,7 @@ READERS = {
     "predict": "predict {} --client A --model global.slot -o new.csv",
     "adapt": "adapt {} --client A --model global.slot -o new.slot",
     "report": "report {} -o new.html --tau 0.4",
+    "diagnose": "diagnose {}",
     "bench": "bench skew --features {} --runs 1 --results runs.jsonl --csv new.csv",
 }
 ROWS = np.flatnonzero((CLIENTS == "A") | (CLIENTS == "B"))
