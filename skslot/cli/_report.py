@@ -4,6 +4,7 @@ from pathlib import Path
 
 from .._atomic import atomic_output
 from .._text import printable
+from .._warnings import ignored
 from ._arguments import FEATURES, add_command, columns_of, fraction_or
 from ._outputs import refuse_output, writing
 from ._terminal import show_progress
@@ -41,6 +42,7 @@ def report(arguments):
 
     example: skslot report features.npz -o report.html
     """
+    from ..alignment import AlignmentWarning
     from ..experiments import FeatureSet
     from ._page import render_page
 
@@ -55,7 +57,8 @@ def report(arguments):
     options = (f"{name}={value!r}" for name, value in columns.items())
     reading = ", ".join([repr(str(arguments.features)), *options])
     progress = show_progress("report, part", arguments)
-    page = render_page(data, reading, tau=arguments.tau, progress=progress)
+    with ignored(AlignmentWarning):  # the page says when not to align
+        page = render_page(data, reading, tau=arguments.tau, progress=progress)
     with writing(arguments), atomic_output(arguments.output) as file:
         file.write(page.encode())
     print(f"wrote {printable(arguments.output)}; open it in a browser")

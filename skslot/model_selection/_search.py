@@ -16,7 +16,13 @@ from sklearn.utils.validation import check_is_fitted
 from .._clients import split_client_column
 from .._sklearn_compat import Interval, _num_samples
 from .._text import text_table
-from ..alignment import FederatedOTAligner, MixedEffectsAligner, automatic_tau
+from .._warnings import ignored
+from ..alignment import (
+    AlignmentWarning,
+    FederatedOTAligner,
+    MixedEffectsAligner,
+    automatic_tau,
+)
 from ..metrics import make_client_scorer
 from ._splitters import CellHoldoutKFold
 
@@ -170,7 +176,8 @@ class FederatedGridSearchCV(GridSearchCV):
             )
         self._validate_params()
         self.tau_auto_ = self._automatic_tau(X, y, params)
-        search = self._with_defaults().fit(X, y, **params)
+        with ignored(AlignmentWarning):  # the search is what it advises
+            search = self._with_defaults().fit(X, y, **params)
         vars(self).update({k: v for k, v in vars(search).items() if k[-1] == "_"})
         self.best_tau_ = None
         if hasattr(self, "best_index_"):  # not with several scores and refit=False
