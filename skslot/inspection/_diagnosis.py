@@ -276,6 +276,12 @@ def _notes(diagnosis):
             "and labels were made, or let it learn from unlabelled rows by "
             "MixedEffectsClassifier.adapt_client."
         )
+    aligner = getattr(diagnosis.estimator, "aligner", None)
+    if isinstance(getattr(aligner, "tau", None), float):
+        yield (
+            "If fit warns that alignment is likely to cost accuracy, that is a rule of "
+            "thumb; the rows held out here say otherwise."
+        )
     if isinstance(diagnosis.estimator, FedQDAClassifier):
         yield (
             "FedQDAClassifier sends a covariance for each class, mixed effects one in "

@@ -49,7 +49,7 @@ def test_assumption_is_an_option(features, capsys):
         main(["diagnose", features, "--labels-at-use", "balanced"])
 
 
-def test_table_with_a_label_column_of_any_name(features, capsys):
+def test_table_with_a_label_column_of_any_name_gives_what_arrays_give(features, capsys):
     table = pd.DataFrame(DATA.data, columns=list("abcd"))
     table = table.assign(client=SITES, sick=DATA.target, number=range(len(table)))
     table.to_csv("table.csv", index=False)
@@ -58,6 +58,9 @@ def test_table_with_a_label_column_of_any_name(features, capsys):
     out = capsys.readouterr().out
     assert "4 features" in out
     assert run_code(out)["model"].n_features_in_ == 4
+    assert main(["diagnose", features]) == 0
+    of_arrays = capsys.readouterr().out
+    assert out.partition("X, y and")[0] == of_arrays.partition("X, y and")[0]
 
 
 def test_file_without_labels_gets_no_code(features, capsys):

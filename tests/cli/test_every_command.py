@@ -55,7 +55,6 @@ READERS = {
     "predict": "predict {} --client A --model global.slot -o new.csv",
     "adapt": "adapt {} --client A --model global.slot -o new.slot",
     "report": "report {} -o new.html --tau 0.4",
-    "diagnose": "diagnose {}",
     "bench": "bench skew --features {} --runs 1 --results runs.jsonl --csv new.csv",
 }
 ROWS = np.flatnonzero((CLIENTS == "A") | (CLIENTS == "B"))
