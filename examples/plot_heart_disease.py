@@ -26,6 +26,7 @@ same code runs, smaller, on the embedded digits.
 
 import os
 import sys
+import warnings
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -43,6 +44,7 @@ from skslot import (
     FederatedOTAligner,
     FedPFTClassifier,
 )
+from skslot.alignment import AlignmentWarning
 from skslot.datasets import load_digit_scanners
 from skslot.metrics import client_scores
 from skslot.model_selection import (
@@ -94,6 +96,10 @@ if folder:
         classifiers["FedAvg"] = FedAvgClassifier(random_state=0)
     else:
         print("torch or skorch is not installed: no FedAvg.")
+
+
+# whether it is right to warn of hospitals that have all classes is the question here
+warnings.filterwarnings("ignore", category=AlignmentWarning)
 
 
 def pipeline_of(classifier, tau, unknown_client="error"):

@@ -2,6 +2,7 @@
 
 import sys
 import warnings
+from contextlib import contextmanager
 
 # What may stand between the user's line and ours.
 OURS = {"skslot", "sklearn", "joblib"}
@@ -26,6 +27,24 @@ def warn_user(message, category=UserWarning):
         module=frame.f_globals.get("__name__", "<string>"),
         registry=frame.f_globals.setdefault("__warningregistry__", {}),
     )
+
+
+@contextmanager
+def ignored(category):
+    """Ignore warnings of a category, where the caller knows or says it better."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", category)
+        yield
+
+
+def is_in_fold():
+    """Whether the caller fits a fold of scikit-learn's cross-validation."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        if frame.f_globals.get("__name__") == "sklearn.model_selection._validation":
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _is_ours(frame):

@@ -160,3 +160,11 @@ def test_clients_inside_a_classifier_and_a_pipeline(told):
     model = make_pipeline(FedCGSClassifier(aligner=FederatedOTAligner()))
     model.fit(ROWS, LABELS, fedcgsclassifier__client_ids=ONE_ROW)
     assert told() == ["model.fit(ROWS, LABELS, fedcgsclassifier__client_ids=ONE_ROW)"]
+
+
+def test_alignment_that_is_likely_to_hurt(told):
+    FederatedOTAligner().fit(ROWS, LABELS, client_ids=IDS)
+    assert told() == ["FederatedOTAligner().fit(ROWS, LABELS, client_ids=IDS)"]
+    model = make_pipeline(FedCGSClassifier(aligner=FederatedOTAligner()))
+    model.fit(ROWS, LABELS, fedcgsclassifier__client_ids=IDS)
+    assert told()[1:] == ["model.fit(ROWS, LABELS, fedcgsclassifier__client_ids=IDS)"]

@@ -1,11 +1,13 @@
 """Alignment of client features: optimal transport, and mixed effects."""
 
+from ._advice import AlignmentWarning
 from ._auto_tau import automatic_tau
 from ._maps import MixedEffectsMap, TransportMap
 from ._mixed_aligner import MixedEffectsAligner
 from ._ot_aligner import FederatedOTAligner
 
 __all__ = [
+    "AlignmentWarning",
     "FederatedOTAligner",
     "MixedEffectsAligner",
     "MixedEffectsMap",

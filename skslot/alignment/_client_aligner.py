@@ -88,6 +88,7 @@ class ClientAligner(ClientTransformerMixin, BaseEstimator):
         """
         self._refuse_one_id_for_all(client_ids)
         X, groups = self._read_rows(X, client_ids, y=y, reset=True)
+        self._advise_on_rows(X, y, groups)
         if self.privacy is not None:
             messages = self._release(X, y, groups)
             return self._fit_received(self._receive(messages), keep_maps=True)
@@ -169,6 +170,7 @@ class ClientAligner(ClientTransformerMixin, BaseEstimator):
         """
         self._validate_params()
         self._fit_received(self._receive(messages), keep_maps=True)
+        self._advise_on_messages()
         self._forget_names()
         return self
 
@@ -369,6 +371,12 @@ class ClientAligner(ClientTransformerMixin, BaseEstimator):
         has_column = self.client_column is not None
         self.n_features_in_ = senders[0].n_features + has_column
         return self
+
+    def _advise_on_rows(self, X, y, groups):
+        """Warn if the alignment is likely to do harm; most aligners take care of it."""
+
+    def _advise_on_messages(self):
+        """The same for an aligner that was fitted to messages."""
 
     def _release(self, X, y, groups):
         """Message of each client, with noise; the labels in y are public."""

@@ -12,6 +12,7 @@ from .._sklearn_compat import Interval, StrOptions
 from ..exchange import ClassStatistics, ClientStatistics
 from ..geometry import BarycenterResult
 from ..statistics import FeatureMoments, class_means
+from ._advice import advise, count_classes
 from ._auto_tau import tau_of_cells
 from ._client_aligner import ClientAligner, weigh_cells
 from ._maps import TransportMap
@@ -405,6 +406,24 @@ class FederatedOTAligner(ClientAligner):
     @property
     def _moves_nothing(self):
         return self.tau == 0
+
+    @property
+    def _is_strength_fixed(self):
+        return not (self._moves_nothing or self._needs_labels)
+
+    def _advise_on_rows(self, X, y, groups):
+        if self._is_strength_fixed:
+            rows = {client: len(positions) for client, positions in groups.items()}
+            counts = [] if y is None else count_classes(y, groups)
+            advise(counts, rows, X.shape[1])
+
+    def _advise_on_messages(self):
+        if self._is_strength_fixed:
+            senders, names = self._received.senders, self._received.names
+            pairs = zip(names, senders, strict=True)
+            rows = {name: each.n_samples or np.inf for name, each in pairs}
+            counts = [each.class_counts for each in senders if each.has_labels]
+            advise(counts, rows, senders[0].n_features)
 
     def _align_rows(self, X, groups, class_means):
         rows = {client: len(positions) for client, positions in groups.items()}

@@ -152,6 +152,7 @@ class AlignedClassifierMixin(ClientModelsMixin):
         aligner = clone(self.aligner)._fit_received(messages, keep_maps)
         if not any(sender.has_labels for sender in messages.senders):
             raise ValueError("no client sent labels: there is nothing to learn from.")
+        aligner._advise_on_messages()
         self.aligner_ = aligner
 
     def _aligned_messages(self, messages, push):

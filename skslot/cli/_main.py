@@ -15,7 +15,8 @@ from ._terminal import (
 
 # One module each, in the order of the help.
 COMMANDS = (
-    "demo encode bench report plan summarize aggregate align predict adapt inspect"
+    "demo encode bench report diagnose plan summarize aggregate align predict adapt "
+    "inspect"
 ).split()
 
 

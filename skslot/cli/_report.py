@@ -4,6 +4,7 @@ from pathlib import Path
 
 from .._atomic import atomic_output
 from .._text import printable
+from .._warnings import ignored
 from ._arguments import FEATURES, add_command, columns_of, fraction_or, named_files
 from ._outputs import refuse_output, writing
 from ._terminal import show_progress
@@ -45,6 +46,8 @@ def report(arguments):
 
     example: skslot report features.npz -o report.html
     """
+    from ..alignment import AlignmentWarning
+
     paths = named_files(arguments.files)
     refuse_output(arguments, *paths)
     progress = _Progress(show_progress("report, part", arguments))
@@ -57,7 +60,8 @@ def report(arguments):
             "features: a page is on the one or the other."
         )
     make = _page_of_messages if are_messages.pop() else _page_of_rows
-    page = make(paths, arguments, progress)
+    with ignored(AlignmentWarning):  # the page says when not to align
+        page = make(paths, arguments, progress)
     with writing(arguments), atomic_output(arguments.output) as file:
         file.write(page.encode())
     print(f"wrote {printable(arguments.output)}; open it in a browser")

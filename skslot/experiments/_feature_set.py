@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from sklearn.kernel_approximation import RBFSampler
 
-from ..alignment import FederatedOTAligner
+from .._warnings import ignored
+from ..alignment import AlignmentWarning, FederatedOTAligner
 from ..datasets import load_digit_scanners, load_features
 from ..datasets._features import RowsOfClients
 from ..model_selection import paper_split, split_clients
@@ -264,7 +265,8 @@ def draw_alignment(data, alpha, **options):
     from ..inspection import AlignmentDisplay
 
     rows = data.select(data.partition(alpha, 0)[0])
-    aligner = FederatedOTAligner().fit(rows.X, client_ids=rows.client_ids)
+    with ignored(AlignmentWarning):
+        aligner = FederatedOTAligner().fit(rows.X, client_ids=rows.client_ids)
     return AlignmentDisplay.from_estimator(
         aligner, rows.X, rows.y, rows.client_ids, **options
     )

@@ -2,6 +2,7 @@
 
 from ._alignment import AlignmentDisplay
 from ._alignment_report import alignment_report
+from ._diagnose import diagnose
 from ._heat_maps import ClientDistanceDisplay, LabelShiftDisplay
 from ._outliers import ClientOutlierDisplay
 from ._tau_path import TauPathDisplay
@@ -15,4 +16,5 @@ __all__ = [
     "TauPathDisplay",
     "VarianceComponentsDisplay",
     "alignment_report",
+    "diagnose",
 ]

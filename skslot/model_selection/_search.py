@@ -17,7 +17,13 @@ from sklearn.utils.validation import check_is_fitted
 from .._clients import split_client_column
 from .._sklearn_compat import Interval, _num_samples
 from .._text import text_table
-from ..alignment import FederatedOTAligner, MixedEffectsAligner, automatic_tau
+from .._warnings import ignored
+from ..alignment import (
+    AlignmentWarning,
+    FederatedOTAligner,
+    MixedEffectsAligner,
+    automatic_tau,
+)
 from ..metrics import make_client_scorer
 from ..metrics._client_scores import ClientScorer
 from ._splitters import CellHoldoutKFold
@@ -192,7 +198,7 @@ class FederatedGridSearchCV(GridSearchCV):
 
     def fit(self, X, y=None, **params):
         self._validate_params()
-        with _routed(params):
+        with _routed(params), ignored(AlignmentWarning):  # which advises a search
             self.tau_auto_ = self._automatic_tau(X, y, params)
             search = self._with_defaults()
             GridSearchCV.fit(search, X, y, **params)

@@ -38,7 +38,7 @@ def test_debug_shows_where_it_failed(site):
 
 @pytest.mark.parametrize(
     "command",
-    ["plan", "summarize", "aggregate", "align", "predict", "adapt", "inspect"],
+    "diagnose plan summarize aggregate align predict adapt inspect".split(),
 )
 def test_help_has_an_example(command, capsys):
     with pytest.raises(SystemExit) as exit_:

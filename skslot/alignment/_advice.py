@@ -1,0 +1,87 @@
+"""When alignment is likely to cost accuracy, by what labels and rows say."""
+
+import numpy as np
+
+from .._clients import shorten
+from .._warnings import is_in_fold, warn_user
+
+# Where a smaller share of (client, class) cells is empty, or a client has fewer rows
+# per feature, a strength of 0.4 lost accuracy; the user guide has the measurements.
+FEW_EMPTY_CELLS = 0.05
+FEW_ROWS = 0.05
+
+
+class AlignmentWarning(UserWarning):
+    """A fixed strength of the alignment is likely to cost accuracy.
+
+    :class:`~skslot.FederatedOTAligner` warns by it in ``fit``, also inside a
+    classifier. When, and by what measurements, is in :ref:`when_not_to_align`.
+
+    See Also
+    --------
+    skslot.inspection.diagnose : Says what to do instead.
+
+    Examples
+    --------
+    Where you know better:
+
+    >>> import warnings
+    >>> from skslot.alignment import AlignmentWarning
+    >>> warnings.filterwarnings("ignore", category=AlignmentWarning)
+    """
+
+
+REMEDY = (
+    "Take MixedEffectsClassifier or tau='auto', search for tau by "
+    "FederatedGridSearchCV, or ask skslot.inspection.diagnose."
+)
+
+
+def advise(class_counts, n_samples, n_features):
+    """Warn if alignment by a fixed strength is likely to cost accuracy.
+
+    ``class_counts`` has the number of rows of each class for those clients whose labels
+    are known, and ``n_samples`` the number of rows, by client. A search may try what it
+    likes: only what it fits to all rows is warned of.
+    """
+    if len(n_samples) < 2 or is_in_fold():
+        return
+    reasons = []
+    held = [{c for c, count in each.items() if count > 0} for each in class_counts]
+    n_classes = len(set().union(*held))
+    n_cells = len(held) * n_classes
+    n_empty = n_cells - sum(map(len, held))
+    if min(len(held), n_classes) > 1 and n_empty < FEW_EMPTY_CELLS * n_cells:
+        reasons.append(
+            f"{n_empty} of {n_cells} (client, class) cells are empty: clients have "
+            "like classes, so that a classifier learns by itself how they differ"
+        )
+    few = {c: n for c, n in n_samples.items() if n < FEW_ROWS * n_features}
+    if few:
+        least = min(few.values()) / n_features
+        reasons.append(
+            f"client {shorten(few)} has {least:.1g} rows per feature, too few for a map"
+        )
+    if reasons:
+        warn_user(
+            f"alignment is likely to cost accuracy: {'; '.join(reasons)}. {REMEDY}",
+            AlignmentWarning,
+        )
+
+
+def count_classes(y, groups):
+    """Rows of each class at each client; none if these are no labels."""
+    n_rows = sum(len(rows) for _, rows in groups.items())
+    try:
+        y = np.asarray(y)
+        classes, labels = np.unique(y, return_inverse=True)
+    except (TypeError, ValueError):  # such as None among text
+        return []
+    is_continuous = y.dtype.kind == "f" and not np.array_equal(y, np.floor(y))
+    if y.shape not in ((n_rows,), (n_rows, 1)) or is_continuous:
+        return []
+    labels = labels.ravel()
+    return [
+        dict(enumerate(np.bincount(labels[rows], minlength=len(classes)).tolist()))
+        for rows in groups.rows
+    ]
