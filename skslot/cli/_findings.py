@@ -12,12 +12,9 @@ from .._clients import clients_array
 from ..alignment import FederatedOTAligner, automatic_tau
 from ..classifiers import FedCGSClassifier, MixedEffectsClassifier
 from ..exchange import ClassStatistics, MessageError, load_messages, receive
-from ..exchange._disclosure import entries
-from ..inspection import AlignmentDisplay, TauPathDisplay
-from ..inspection._alignment_report import MeasuredClients, report_on
+from ..inspection import AlignmentDisplay, TauPathDisplay, alignment_report
 from ..metrics import client_scores
 from ..model_selection import CellHoldoutKFold, FederatedGridSearchCV, class_table
-from ..model_selection._partitions import ClassTable
 from ._aggregate import in_words_of_commands, look_at
 from ._site_words import Site, mean_of_others, times_apart
 
@@ -46,7 +43,7 @@ class Findings:
     model: object
     n_samples: list
     n_features: int
-    table: ClassTable | None = None
+    table: object = None
     mixed: MixedEffectsClassifier | None = None
     path: TauPathDisplay | None = None
     points: AlignmentDisplay | None = None
@@ -78,16 +75,10 @@ class Findings:
         return moves(self.model)
 
     @cached_property
-    def measured(self):
-        """Distances between clients, None if there are too many of these."""
-        return (
-            MeasuredClients(self.model) if len(self.clients) <= MOST_CLIENTS else None
-        )
-
-    @cached_property
     def report(self):
         """The alignment report, None if there are too many clients."""
-        return None if self.measured is None else report_on(self.measured)
+        are_few = len(self.clients) <= MOST_CLIENTS
+        return alignment_report(self.model) if are_few else None
 
     @property
     def accuracy(self):
@@ -112,11 +103,11 @@ class Findings:
         """What is known of each client, for words about it."""
         accuracy, unaligned = self.accuracy
         findings = {each.client: each for each in self.clients_report}
-        if self.measured is None:
+        if self.report is None:
             apart = np.array([findings[each].distance for each in self.clients])
             apart = apart / np.median(apart)
         else:
-            apart = times_apart(self.measured.before)
+            apart = times_apart(self.report.distances.before)
         others = mean_of_others(accuracy)
         classes = [self._classes_of(client) for client in self.clients]
         elsewhere = mean_of_others([len(absent) for _, absent in classes])
@@ -293,10 +284,9 @@ class SentMessage:
     @classmethod
     def of(cls, sender, message):
         """What is to be said of a message in a file."""
-        contents = {meaning: content for _, content, meaning in entries(message)}
         words = message.describe().split("\n\n")[-1].splitlines()
         path = sender.path
-        return cls(path.name, path.stat().st_size, contents, words)
+        return cls(path.name, path.stat().st_size, message.contents(), words)
 
 
 def findings_of_messages(paths, tau=None, begin=lambda part: None):
@@ -347,13 +337,13 @@ def findings_of_messages(paths, tau=None, begin=lambda part: None):
 
 def _table_of(senders):
     """Rows of each class at the clients who say it, None if nobody does."""
-    labels = {label for sender in senders for label in sender.class_counts}
-    if not labels:
+    cells = [
+        (label, sender.client, count)
+        for sender in senders
+        for label, count in sender.class_counts.items()
+    ]
+    if not cells:
         return None
-    labels = sorted(labels, key=lambda label: (isinstance(label, str), label))
-    counts = [[each.class_counts.get(label, 0) for label in labels] for each in senders]
-    return ClassTable(
-        np.rint(counts).astype(int).clip(0),  # noise makes parts of rows
-        clients_array([sender.client for sender in senders]),
-        np.array(labels),
-    )
+    labels, clients, counts = zip(*cells, strict=True)
+    counts = np.rint(counts).astype(int).clip(0)  # noise makes parts of rows
+    return class_table(labels, clients_array(clients), counts)

@@ -239,9 +239,10 @@ def _moved(findings):
     how = MIXED if findings.is_mixed else f"tau = {findings.aligner.tau_:.2g}"
     if not findings.is_moved:
         yield f"With {how}, features stay as they are."
-    elif findings.measured is not None:
+    elif findings.report is not None:
         pairs = np.triu_indices(len(findings.clients), 1)
-        before, after = findings.measured.before, findings.measured.after
+        distances = findings.report.distances
+        before, after = distances.before, distances.after
         yield (
             f"With {how}, the mean distance between two clients goes from "
             f"{before[pairs].mean():.3g} to {after[pairs].mean():.3g}."
@@ -418,17 +419,17 @@ def _outliers(findings):
 
 
 def _distances(findings):
-    measured = findings.measured
-    if measured is None:
+    if findings.report is None:
         return (
             f"<p>With more than {MOST_CLIENTS} clients, distances between any two are "
             "not measured; the picture above shows who is far from all.</p>"
         )
+    distances, aligner = findings.report.distances, findings.aligner
     display = ClientDistanceDisplay(
-        measured.before,
-        measured.after if findings.is_moved else None,
-        measured.aligner.clients_,
-        measured.aligner.tau_,
+        distances.before,
+        distances.after if findings.is_moved else None,
+        aligner.clients_,
+        aligner.tau_,
     )
     maps = "Two heat maps" if findings.is_moved else "Heat map"
     when = ", before and after alignment" if findings.is_moved else ""

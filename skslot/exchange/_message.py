@@ -19,7 +19,7 @@ from ._checks import (
     check_unique,
     kind_of_label,
 )
-from ._disclosure import MIN_SAMPLES, check_disclosure, describe
+from ._disclosure import MIN_SAMPLES, check_disclosure, describe, entries
 from ._errors import MessageError, short
 from ._wire import (
     WireArray,
@@ -335,6 +335,16 @@ class Message:
         return read_file(path, cls.from_bytes)
 
     # ------------------------------------------------------- what is in it
+
+    def contents(self):
+        """Say what is in each part of the message.
+
+        Returns
+        -------
+        contents : dict
+            Each part in a few words, such as its shape and precision, by its meaning.
+        """
+        return {meaning: content for _, content, meaning in entries(self)}
 
     def describe(self, min_samples=MIN_SAMPLES):
         """Say in words what is in the message, and what is not.

@@ -74,6 +74,9 @@ def alignment_report(estimator):
             Its 2-Wasserstein distance to the reference, before and after alignment.
         n_bytes : ndarray of shape (n_clients,)
             Size of its message to the server, in float32.
+        distances : object
+            Its ``before`` and ``after``, of shape (n_clients, n_clients), are distances
+            between any two clients, measured when they are first asked for.
         warnings : list of str
             What may be wrong with some clients.
 
@@ -110,11 +113,7 @@ def alignment_report(estimator):
     >>> report.warnings
     []
     """
-    return report_on(MeasuredClients(estimator))
-
-
-def report_on(measured):
-    """Report on clients whose distances may have been measured before."""
+    measured = MeasuredClients(estimator)
     aligner = measured.aligner
     if isinstance(aligner, MixedEffectsAligner):
         return _report_of_mixed_effects(measured)
@@ -132,6 +131,7 @@ def report_on(measured):
         before=np.array([gaussian_wasserstein(*g, *reference) for g in before]),
         after=np.array([gaussian_wasserstein(*g, *reference) for g in after]),
         n_bytes=np.array([s.nbytes for s in statistics]),
+        distances=measured,
         warnings=_warnings(aligner, condition, measured.before),
     )
 
@@ -158,6 +158,7 @@ def _report_of_mixed_effects(measured):
         before=before.sum(axis=1) / n_others,
         after=after.sum(axis=1) / n_others,
         n_bytes=np.array([s.nbytes for s in statistics]),
+        distances=measured,
         warnings=_warnings_of_mixed_effects(aligner, before),
     )
 
@@ -244,6 +245,7 @@ class AlignmentReport(Report):
     before: np.ndarray
     after: np.ndarray
     n_bytes: np.ndarray
+    distances: object
     warnings: list
 
     _columns = COLUMNS
@@ -270,6 +272,7 @@ class MixedEffectsReport(Report):
     before: np.ndarray
     after: np.ndarray
     n_bytes: np.ndarray
+    distances: object
     warnings: list
 
     _columns = COLUMNS_OF_MIXED_EFFECTS

@@ -255,7 +255,7 @@ def split_clients(client_ids, n_parts, *, y=None, random_state=None):
     return new_ids.astype(str)
 
 
-def class_table(y, client_ids):
+def class_table(y, client_ids, sample_weight=None):
     """Count the rows of each class at each client.
 
     Parameters
@@ -264,6 +264,8 @@ def class_table(y, client_ids):
         Labels.
     client_ids : array-like of shape (n_samples,)
         Client of each row.
+    sample_weight : array-like of int of shape (n_samples,), default=None
+        How many rows each row stands for; one each by default.
 
     Returns
     -------
@@ -295,7 +297,7 @@ def class_table(y, client_ids):
     >>> table.n_absent
     1
     """
-    return _count_cells(y, client_ids)[0]
+    return _count_cells(y, client_ids, sample_weight)[0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -321,12 +323,13 @@ class ClassTable:
         return count_table(self.counts, self.clients, self.classes)
 
 
-def _count_cells(y, client_ids):
+def _count_cells(y, client_ids, sample_weight=None):
     """Count the rows of each (client, class) cell, and number the cell of each row."""
     y = column_or_1d(y)
     clients, client_codes = number_clients(client_ids, len(y))
     classes, labels = np.unique(y, return_inverse=True)
     shape = len(clients), len(classes)
     cells = np.ravel_multi_index((client_codes, labels), shape)
-    counts = np.bincount(cells, minlength=np.prod(shape)).reshape(shape)
+    counts = np.bincount(cells, sample_weight, minlength=np.prod(shape))
+    counts = counts.astype(np.intp).reshape(shape)
     return ClassTable(counts, clients_array(clients), classes), cells

@@ -316,3 +316,9 @@ def test_table_as_a_frame():
 
 def test_table_of_full_data_has_no_absent_class():
     assert class_table(Y, IDS).n_absent == 0
+
+
+def test_a_row_of_a_class_table_may_stand_for_many():
+    weighted = class_table(["cat", "dog", "cat"], ["A", "A", "B"], [2, 1, 0])
+    assert weighted.counts.tolist() == [[2, 1], [0, 0]]
+    assert weighted.n_absent == 2
