@@ -231,7 +231,8 @@ def print_cells(sets, seeds):
             here = gain[(empty >= low) & (empty < high)]
             if len(here):
                 text = f"{here.mean():+.1f}, lost in {(here < 0).sum()} of {len(here)}"
-                print(f"{name:<8}empty cells {low:.0%} to {high:.0%}: {text}")
+                words = "none" if high < 1e-6 else f"{low:.0%} to {high:.0%}"
+                print(f"{name:<8}empty cells {words}: {text}")
 
 
 def print_rows(sets, seeds):

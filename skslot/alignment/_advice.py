@@ -58,9 +58,10 @@ def advise(class_counts, n_samples, n_features):
         )
     few = {c: n for c, n in n_samples.items() if n < FEW_ROWS * n_features}
     if few:
-        least = min(few.values()) / n_features
+        most = max(few.values()) / n_features
         reasons.append(
-            f"client {shorten(few)} has {least:.1g} rows per feature, too few for a map"
+            f"client {shorten(few)} has {most:.1g} rows per feature or less, too few "
+            "for a map"
         )
     if reasons:
         warn_user(

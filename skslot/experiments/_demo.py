@@ -29,9 +29,9 @@ training rows of each digit at each site, in the first of {n_partitions} partiti
 
 {example}
 
-Test accuracy (%) at each site, where all digits occur equally often, without
-alignment (tau=0) and with it (tau={tau:g}, the default), and what a site sent. Mixed
-effects read the message of FedCGS, and take the strength from it:
+Test accuracy (%) at each site, where all digits occur equally often, and what a site
+sent: mixed effects, which we recommend to begin with and which take their strength from
+the message of FedCGS; then others without alignment (tau=0) and with it (tau={tau:g}):
 
 {accuracy}
 
@@ -72,12 +72,12 @@ class DemoResult:
 
     def _accuracy_table(self):
         rows = [["", "", *self.clients, "mean", "s.e.", "kB sent"]]
+        measured = self.mixed_accuracy, self.mixed_sent
+        rows.append(["mixed effects", "", *_cells(*measured)])
         for row, method in enumerate(self.methods):
             for column, tau in enumerate((0.0, TAU)):
                 measured = self.accuracy[:, row, column], self.sent[:, row, column]
                 rows.append([method, f"tau={tau:g}", *_cells(*measured)])
-        measured = self.mixed_accuracy, self.mixed_sent
-        rows.append(["mixed effects", "", *_cells(*measured)])
         text = text_table(rows, "llr")
         if "O-FedAvg" not in self.methods:
             text += f"\n\n{LEFT_OUT.format('FedAvg')}"
