@@ -26,6 +26,7 @@ from ..privacy import PrivacyBudget
 from ..statistics import FeatureMoments, class_means, merge_class_means
 from ..trust import ClientFacts, cap_shares, guard_clients
 from ._maps import move_rows
+from ._optimal_transport import moments_by_client
 
 
 class ClientAligner(ClientTransformerMixin, BaseEstimator):
@@ -35,8 +36,8 @@ class ClientAligner(ClientTransformerMixin, BaseEstimator):
     and a dict of ``maps``, each a ``ClientMap`` of ``_map_type``. It has six methods
     for that:
 
-    - ``_align_rows(X, groups, class_means)``: from rows; also returns the moments of
-      each client,
+    - ``_align_rows(X, groups, class_means, known)``: from rows; also returns the
+      moments of each client, which are those in ``known`` if that has any,
     - ``_align_moments(moments, class_means, joined)``: from the moments of each
       client; those in ``joined`` came later and have no say,
     - ``_align_messages(messages, keep_maps)``: from what the clients sent,
@@ -96,11 +97,10 @@ class ClientAligner(ClientTransformerMixin, BaseEstimator):
         means = fitted._means_by_class(X, y, groups)
         described, report = {}, None
         if self.outliers == "leave_out":
-            pairs = zip(groups.clients, groups.rows, strict=True)
-            described = {c: FeatureMoments.from_rows(X[rows]) for c, rows in pairs}
+            described = moments_by_client(X, groups, self.n_jobs)
             report = fitted._look_at(described, means)
             groups = groups.without(report.left_out)
-        moments, alignment = fitted._align_rows(X, groups, means)
+        moments, alignment = fitted._align_rows(X, groups, means, described)
         # those left out may get more rows, and be judged by all of them
         moments = {**described, **moments}
         self._keep(fitted, alignment, moments, means)

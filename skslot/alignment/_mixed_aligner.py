@@ -321,8 +321,8 @@ class MixedEffectsAligner(ClientAligner):
         "features from what its labels do; pass y, or use FederatedOTAligner."
     )
 
-    def _align_rows(self, X, groups, class_means):
-        moments = moments_by_client(X, groups, self.n_jobs)
+    def _align_rows(self, X, groups, class_means, known):
+        moments = moments_by_client(X, groups, self.n_jobs, known)
         return moments, self._align_moments(moments, class_means, {})
 
     def _align_moments(self, moments, class_means, joined):

@@ -281,11 +281,11 @@ class Alignment:
         )
 
 
-def solve_rows(X, groups, factors, *settings, n_jobs, say):
+def solve_rows(X, groups, factors, *settings, known, n_jobs, say):
     """Moments of each client and the alignment; the part of ``fit`` worth caching."""
-    moments = moments_by_client(X, groups, n_jobs)
-    known = moments, frozenset(), n_jobs, say
-    return moments, solve_moments(*known, factors, *settings)
+    moments = moments_by_client(X, groups, n_jobs, known)
+    solved = solve_moments(moments, frozenset(), n_jobs, say, factors, *settings)
+    return moments, solved
 
 
 def pickled_rows(digest, *settings, X, **options):
@@ -303,8 +303,10 @@ def digest_of_rows(X):
     return digest, X.shape, X.dtype.str
 
 
-def moments_by_client(X, groups, n_jobs):
-    """Moments of the rows of each client."""
+def moments_by_client(X, groups, n_jobs, known=None):
+    """Moments of the rows of each client, unless they are known."""
+    if known:
+        return {client: known[client] for client in groups.clients}
     rows = (X[each] for each in groups.rows)
     found = map_in_order(FeatureMoments.from_rows, rows, n_jobs)
     return dict(zip(groups.clients, found, strict=True))

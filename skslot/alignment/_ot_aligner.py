@@ -425,13 +425,13 @@ class FederatedOTAligner(ClientAligner):
             counts = [each.class_counts for each in senders if each.has_labels]
             advise(counts, rows, senders[0].n_features)
 
-    def _align_rows(self, X, groups, class_means):
+    def _align_rows(self, X, groups, class_means, known):
         rows = {client: len(positions) for client, positions in groups.items()}
         factors = self._factors(rows)
         if self._moves_nothing:
-            return moments_by_client(X, groups, self.n_jobs), None
+            return moments_by_client(X, groups, self.n_jobs, known), None
         settings = groups, factors, self.shrinkage, *self._solver()
-        options = {"n_jobs": self.n_jobs, "say": self._say}
+        options = {"known": known, "n_jobs": self.n_jobs, "say": self._say}
         if self.memory is None:
             moments, alignment = solve_rows(X, *settings, **options)
         else:

@@ -117,6 +117,17 @@ def test_aligner_is_that_of_the_others(aligner):
 
 
 @each_aligner
+@pytest.mark.parametrize("cached", [False, True])
+def test_aligner_reads_the_rows_of_each_client_once(
+    aligner, cached, count_calls, tmp_path
+):
+    memory = str(tmp_path) if cached else None
+    with count_calls("from_rows") as called:
+        fitted = fit_leaving_out(clone(aligner).set_params(memory=memory))
+    assert len(called) == len(fitted.clients_) + 1
+
+
+@each_aligner
 def test_aligner_leaves_out_the_same_in_all_ways_to_fit_it(aligner):
     fitted = fit_leaving_out(aligner)
     guarded = clone(aligner).set_params(outliers="leave_out")
