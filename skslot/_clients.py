@@ -190,15 +190,16 @@ def naming_text_columns(X, estimator):
         if found is None:
             raise
         column, value = found
-        remedy = "leave the column out or make numbers of it"
+        where, remedy = f"column {column!r} of X", "leave it out or make numbers of it"
         if estimator.client_column is None:
             remedy = (
-                "if the column says which client each row is of, set "
+                "if it says which client each row is of, set "
                 f"client_column={column!r}; else {remedy}"
             )
+        elif not hasattr(X, "columns"):  # its position was another one
+            where = "a column of X beside that of clients"
         raise ValueError(
-            f"column {column!r} of X has text, {value!r}, which is no feature: "
-            f"{remedy}."
+            f"{where} has text, {value!r}, which is no feature: {remedy}."
         ) from error
 
 

@@ -369,14 +369,15 @@ def in_words_of_commands(error):
     if found.trait == "encoder" and any(str(v).startswith("plan:") for v in values):
         return ValueError(
             f"{error.path} and {found.other.path} were not made by the same plan"
-            f"{_in_columns(*values)}. Send one plan to all sites, and let them run "
-            "skslot summarize --plan again."
+            f"{_in_columns(error.path, *values)}. Send one plan to all sites, and let "
+            "them run skslot summarize --plan again."
         )
     if found.trait == "encoder" and all(str(v).startswith("columns:") for v in values):
         return ValueError(
             f"the tables of {error.path} and {found.other.path} have different "
-            f"columns{_in_columns(*values)}; summarize one of them again. --features "
-            "chooses columns, in their order, --ignore and --id-column leave some out."
+            f"columns{_in_columns(error.path, *values)}; summarize one of them again. "
+            "--features chooses columns, in their order, --ignore and --id-column "
+            "leave some out."
         )
     if found.trait == "kind of labels":
         remedy = "Write them alike at all sites and summarize again."
@@ -386,9 +387,9 @@ def in_words_of_commands(error):
     )
 
 
-def _in_columns(first, second):
-    """How two files differ in their columns, if they say so."""
-    differences = column_differences(first, second)
+def _in_columns(path, encoder, other):
+    """How a file differs from another one in its columns, if both say so."""
+    differences = column_differences(encoder, other, path)
     return "" if differences is None else f": {differences}"
 
 

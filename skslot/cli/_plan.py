@@ -96,6 +96,8 @@ def _draft(arguments):
     filled = [column.name for column in drafted.columns if column.fill is not None]
     if filled:
         print_list("missing values, filled by the median of each site", filled)
+    if len(filled) < len(drafted.columns):
+        print('other sites may miss more: add fill = "median", or a number, to columns')
     return drafted
 
 

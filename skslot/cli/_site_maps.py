@@ -119,8 +119,8 @@ def check_same_encoder(table, message, path):
     )
 
 
-def column_differences(here, there):
-    """How the columns of two tables differ, in words; None if they do not say so."""
+def column_differences(here, there, whose="it"):
+    """How the columns of a table differ from others, if both say what they are."""
     from ..exchange import fingerprint_names
 
     names, others = fingerprint_names(here), fingerprint_names(there)
@@ -128,9 +128,10 @@ def column_differences(here, there):
         return None
     extra = [name for name in names if name not in others]
     missing = [name for name in others if name not in names]
-    parts = [f"it has {shorten(extra)} more"] if extra else []
-    parts += [f"it lacks {shorten(missing)}"] if missing else []
-    return " and ".join(parts) or f"they are in another order, {shorten(others)}"
+    parts = [f"has {shorten(extra)} more"] if extra else []
+    parts += [f"lacks {shorten(missing)}"] if missing else []
+    parts = parts or [f"has another order than {shorten(others)}"]
+    return f"{whose} {' and '.join(parts)}"
 
 
 def _column_remedy(table, message):
@@ -155,7 +156,7 @@ def _column_remedy(table, message):
     elif len(wanted) <= MOST_NAMES:
         names = " ".join(map(quoted, wanted))
         remedies.append(f"--features {names} takes the right ones, in their order.")
-    return " ".join([*remedies, "A plan, by --plan, spares all this."])
+    return " ".join([*remedies, "In a plan, options are given once: --plan FILE.toml."])
 
 
 def _listed(table):

@@ -158,20 +158,20 @@ class PlannedColumn:
         columns = [known.get(cell, len(self.categories)) for cell in found]
         return np.eye(len(self.categories) + 1)[columns][:, : len(self.feature_names)]
 
+    def lacks_fill(self, path, cells):
+        """Whether numbers are missing that nothing stands for."""
+        is_settled = self.categories is not None or self.fill is not None
+        return not is_settled and bool(np.isnan(self.numbers(path, cells)).any())
+
     def _filled(self, path, numbers):
         missing = np.isnan(numbers)
-        if missing.any() and (self.fill is None or self.is_open):
-            how = "the plan has no fill for it: agree on one, a number or 'median'."
-            if self.is_open:
-                how = (
-                    "the plan fills in the median of the site, which it does not know. "
-                    "The rows that the site learns from say it: use the plan that "
-                    "skslot plan TABLE --plan FILE.toml --client NAME, or "
-                    "StudyPlan.at_site, makes of them."
-                )
+        if missing.any() and self.is_open:
             raise ValueError(
                 f"{path}: column {self.name!r} misses {missing.sum()} of "
-                f"{len(numbers)} values, and {how}"
+                f"{len(numbers)} values, and the plan fills in the median of the site, "
+                "which it does not know. The rows that the site learns from say it: "
+                "use the plan that skslot plan TABLE --plan FILE.toml --client NAME, "
+                "or StudyPlan.at_site, makes of them."
             )
         fill = self.median if self.fill == "median" else self.fill
         numbers = np.where(missing, 0.0 if fill is None else fill, numbers)
@@ -451,6 +451,13 @@ class StudyPlan:
                 f"{path} lacks columns of the plan: {shorten(missing)}; it has "
                 f"{shorten(cells)}. Rename those that are called otherwise here, or "
                 "agree on a plan without them."
+            )
+        gaps = [c.name for c in self.columns if c.lacks_fill(path, cells[c.name])]
+        if gaps:
+            raise ValueError(
+                f"{path}: values of {shorten(gaps)} are missing, and the plan has no "
+                "fill for them: agree on one for each column, a number or 'median', "
+                "and send the plan to all sites again."
             )
         made = [column.features(path, cells[column.name]) for column in self.columns]
         others = {n: np.array(column) for n, column in cells.items() if n not in names}

@@ -447,7 +447,7 @@ class Message:
 
     def _traits(self):
         """What messages of one exchange must agree on, by the words for it."""
-        traits = {"encoder": self.encoder, "number of features": self.n_features}
+        traits = {"number of features": self.n_features, "encoder": self.encoder}
         if hasattr(self, "classes"):
             kinds = {kind_of_label(label) for label in self.classes}
             traits["kind of labels"] = " and ".join(sorted(kinds))

@@ -118,12 +118,13 @@ def check_same_features(first, second):
     >>> check_same_features(here, there)
     """
     first, second = Sender.of(first), Sender.of(second)
-    check_agreement(first, second, ("encoder", "number of features"))
+    check_agreement(first, second, ("number of features", "encoder"))
 
 
 def check_agreement(first, second, traits):
     """Refuse the second of two senders if one of the traits that both have differs."""
-    for trait in traits:
+    # what made the features explains their number
+    for trait in sorted(traits, key=lambda trait: trait != "encoder"):
         if trait not in first.traits or trait not in second.traits:
             continue
         value, other = second.traits[trait], first.traits[trait]

@@ -462,7 +462,7 @@ def test_both_routes_at_once_are_refused_on_the_way_back(frame, ids):
         (0, csr_array(np.eye(3)), TypeError, "dense data is required"),
         (0, np.zeros(5), ValueError, "Expected 2D array"),
         (0, np.array([[None, 1.0]]), ValueError, "client_ids is missing"),
-        (0, np.array([["a", "b"]]), ValueError, "could not convert string to float"),
+        (0, np.array([["a", "b"]]), ValueError, "beside that of clients has text, 'b'"),
         (0, np.array([["a", np.nan]], dtype=object), ValueError, r"\['a'\]: .* NaN"),
     ],
 )

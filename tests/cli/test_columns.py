@@ -104,14 +104,14 @@ def test_identifiers_stand_beside_predictions(model):
             {"columns": NAMES[::-1]},
             COLUMNS,
             [
-                "they are in another order, ['age', 'weight'",
+                "it has another order than ['age', 'weight'",
                 "--features age weight height pulse dose score takes",
             ],
         ),
         (
             {"columns": NAMES[:5], "points": X[CLIENTS == "A", 5]},
             COLUMNS,
-            ["it has ['points'] more and it lacks ['score'].", "must be renamed"],
+            ["it has ['points'] more and lacks ['score'].", "must be renamed"],
         ),
     ],
 )
@@ -160,7 +160,7 @@ def test_server_names_columns_that_sites_do_not_share(model, capsys):
     assert run(f"{command} -o B.slot") == 0
     capsys.readouterr()
     error = error_of("aggregate ?.slot --model other.slot", capsys)
-    assert "B.slot and A.slot have different columns: it lacks ['age']" in error
+    assert "B.slot and A.slot have different columns: B.slot lacks ['age']" in error
     assert "--features" in error
 
 

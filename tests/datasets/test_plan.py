@@ -150,10 +150,8 @@ def test_categories_become_columns(plan, cell, changes, expected):
         ("50,230,worst,ill", "row 1, column 'pain': 'worst' is not among the"),
         ("50,230,,ill", "row 1, column 'pain': a missing value is not among"),
         ("old,230,mild,ill", "row 1, column 'age': 'old' is no number"),
-        (
-            ",230,mild,ill",
-            "column 'age' misses 1 of 1 values, and the plan has no fill",
-        ),
+        (",230,mild,ill", r"values of \['age'\] are missing, and the plan has no fill"),
+        ("NAN,230,mild,ill", r"values of \['age'\] are missing"),
         ("50,230,mild,dead", r"labels \['dead'\] are not among the classes"),
     ],
 )
