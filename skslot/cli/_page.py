@@ -16,6 +16,7 @@ from ..inspection import (
 )
 from ._findings import MIXED, MOST_CLIENTS
 from ._pictures import (
+    close,
     narrow_bar,
     narrow_classes,
     narrow_distances,
@@ -455,7 +456,9 @@ def _points(findings):
     coloured = "client" if display.y is None else "client and by class"
     panels = "before and after"
     if not findings.is_moved:
+        close(display)
         display.titles = [""]
+        display.plot()
         panels = "as they are"
         caption = "Two principal components, the same in all panels."
     else:
@@ -463,7 +466,7 @@ def _points(findings):
             panels = f"for {len(display.taus)} values of tau"
         caption = _what_to_see(findings, display)
     return picture(
-        display.plot(),
+        display,
         narrow_points,
         f"Scatter plots of all rows {panels}, coloured by {coloured}.",
         caption,
