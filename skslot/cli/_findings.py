@@ -2,7 +2,7 @@
 
 import tempfile
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -12,12 +12,14 @@ from .._clients import clients_array
 from ..alignment import FederatedOTAligner, automatic_tau
 from ..classifiers import FedCGSClassifier, MixedEffectsClassifier
 from ..exchange import ClassStatistics, MessageError, load_messages, receive
-from ..exchange._disclosure import entries
-from ..inspection import AlignmentDisplay, TauPathDisplay
-from ..inspection._alignment_report import MeasuredClients, report_on
+from ..inspection import (
+    AlignmentDisplay,
+    ClientDistanceDisplay,
+    TauPathDisplay,
+    alignment_report,
+)
 from ..metrics import client_scores
 from ..model_selection import CellHoldoutKFold, FederatedGridSearchCV, class_table
-from ..model_selection._partitions import ClassTable
 from ._aggregate import in_words_of_commands, look_at
 from ._site_words import Site, mean_of_others, times_apart
 
@@ -46,7 +48,7 @@ class Findings:
     model: object
     n_samples: list
     n_features: int
-    table: ClassTable | None = None
+    table: object = None
     mixed: MixedEffectsClassifier | None = None
     path: TauPathDisplay | None = None
     points: AlignmentDisplay | None = None
@@ -78,16 +80,18 @@ class Findings:
         return moves(self.model)
 
     @cached_property
-    def measured(self):
+    def distances(self):
         """Distances between clients, None if there are too many of these."""
-        return (
-            MeasuredClients(self.model) if len(self.clients) <= MOST_CLIENTS else None
-        )
+        if len(self.clients) > MOST_CLIENTS:
+            return None
+        return ClientDistanceDisplay.from_estimator(self.model)
 
     @cached_property
     def report(self):
         """The alignment report, None if there are too many clients."""
-        return None if self.measured is None else report_on(self.measured)
+        if self.distances is None:
+            return None
+        return alignment_report(self.model, distances=self.distances)
 
     @property
     def accuracy(self):
@@ -112,11 +116,11 @@ class Findings:
         """What is known of each client, for words about it."""
         accuracy, unaligned = self.accuracy
         findings = {each.client: each for each in self.clients_report}
-        if self.measured is None:
+        if self.distances is None:
             apart = np.array([findings[each].distance for each in self.clients])
             apart = apart / np.median(apart)
         else:
-            apart = times_apart(self.measured.before)
+            apart = times_apart(self.distances.before)
         others = mean_of_others(accuracy)
         classes = [self._classes_of(client) for client in self.clients]
         elsewhere = mean_of_others([len(absent) for _, absent in classes])
@@ -293,10 +297,12 @@ class SentMessage:
     @classmethod
     def of(cls, sender, message):
         """What is to be said of a message in a file."""
-        contents = {meaning: content for _, content, meaning in entries(message)}
-        words = message.describe().split("\n\n")[-1].splitlines()
+        _, table, words = message.describe().split("\n\n")
+        heads, *lines = table.splitlines()
+        start, end = heads.index("content"), heads.index("meaning")
+        contents = {line[end:]: line[start:end].strip() for line in lines}
         path = sender.path
-        return cls(path.name, path.stat().st_size, contents, words)
+        return cls(path.name, path.stat().st_size, contents, words.splitlines())
 
 
 def findings_of_messages(paths, tau=None, begin=lambda part: None):
@@ -347,13 +353,15 @@ def findings_of_messages(paths, tau=None, begin=lambda part: None):
 
 def _table_of(senders):
     """Rows of each class at the clients who say it, None if nobody does."""
-    labels = {label for sender in senders for label in sender.class_counts}
+    known = {sender.client: sender.class_counts for sender in senders}
+    labels = list({label: None for counts in known.values() for label in counts})
     if not labels:
         return None
-    labels = sorted(labels, key=lambda label: (isinstance(label, str), label))
-    counts = [[each.class_counts.get(label, 0) for label in labels] for each in senders]
-    return ClassTable(
-        np.rint(counts).astype(int).clip(0),  # noise makes parts of rows
-        clients_array([sender.client for sender in senders]),
-        np.array(labels),
-    )
+    clients = [client for client in known for _ in labels]
+    table = class_table(labels * len(known), clients)
+    counts = [
+        [known[client].get(label, 0) for label in table.classes.tolist()]
+        for client in table.clients.tolist()
+    ]
+    # noise makes parts of rows, and fewer than none
+    return replace(table, counts=np.rint(counts).astype(int).clip(0))

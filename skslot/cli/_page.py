@@ -16,6 +16,7 @@ from ..inspection import (
 )
 from ._findings import MIXED, MOST_CLIENTS
 from ._pictures import (
+    close,
     narrow_bar,
     narrow_classes,
     narrow_distances,
@@ -239,9 +240,9 @@ def _moved(findings):
     how = MIXED if findings.is_mixed else f"tau = {findings.aligner.tau_:.2g}"
     if not findings.is_moved:
         yield f"With {how}, features stay as they are."
-    elif findings.measured is not None:
+    elif findings.distances is not None:
         pairs = np.triu_indices(len(findings.clients), 1)
-        before, after = findings.measured.before, findings.measured.after
+        before, after = findings.distances.before, findings.distances.after
         yield (
             f"With {how}, the mean distance between two clients goes from "
             f"{before[pairs].mean():.3g} to {after[pairs].mean():.3g}."
@@ -418,24 +419,22 @@ def _outliers(findings):
 
 
 def _distances(findings):
-    measured = findings.measured
-    if measured is None:
+    display = findings.distances
+    if display is None:
         return (
             f"<p>With more than {MOST_CLIENTS} clients, distances between any two are "
             "not measured; the picture above shows who is far from all.</p>"
         )
-    display = ClientDistanceDisplay(
-        measured.before,
-        measured.after if findings.is_moved else None,
-        measured.aligner.clients_,
-        measured.aligner.tau_,
-    )
+    if not findings.is_moved:
+        close(display)
+        before, clients, tau = display.before, display.clients, display.tau
+        display = ClientDistanceDisplay(before, None, clients, tau).plot()
     maps = "Two heat maps" if findings.is_moved else "Heat map"
     when = ", before and after alignment" if findings.is_moved else ""
     scale = ", on one colour scale" if findings.is_moved else ""
     still = "" if findings.is_moved else " Nothing is moved, so this is all."
     return picture(
-        display.plot(),
+        display,
         narrow_distances,
         f"{maps} of the distance between any two clients{when}.",
         f"2-Wasserstein distances between the Gaussians of the clients{scale}. A "
@@ -454,7 +453,9 @@ def _points(findings):
     coloured = "client" if display.y is None else "client and by class"
     panels = "before and after"
     if not findings.is_moved:
+        close(display)
         display.titles = [""]
+        display.plot()
         panels = "as they are"
         caption = "Two principal components, the same in all panels."
     else:
@@ -462,7 +463,7 @@ def _points(findings):
             panels = f"for {len(display.taus)} values of tau"
         caption = _what_to_see(findings, display)
     return picture(
-        display.plot(),
+        display,
         narrow_points,
         f"Scatter plots of all rows {panels}, coloured by {coloured}.",
         caption,

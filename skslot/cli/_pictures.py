@@ -31,6 +31,13 @@ def picture(display, narrow, alt, caption):
     )
 
 
+def close(display):
+    """Forget a picture that is not shown."""
+    import matplotlib.pyplot as plt  # which the display has used
+
+    plt.close(display.figure_)
+
+
 def _as_source(figure):
     """A figure as the address of an image that holds all of it."""
     import matplotlib.pyplot as plt  # which the display has used
@@ -96,8 +103,9 @@ def narrow_dots(display):
 
 
 def _legend_above(axis):
+    # from the right, as names of clients stand on the left
     axis.legend(
-        loc="lower center", bbox_to_anchor=(0.5, 1), ncols=2, frameon=False, fontsize=9
+        loc="lower right", bbox_to_anchor=(1, 1), ncols=2, frameon=False, fontsize=9
     )
 
 
@@ -135,7 +143,7 @@ def narrow_distances(display):
     for axis in axes:
         axis.tick_params(labelleft=True)
         axis.set(xlabel=None, ylabel=None)
-        axis.set_title(axis.get_title(), fontsize=9)
+        axis.set_title(axis.get_title().replace(", tau", ",\ntau"), fontsize=9)
         _turn_long_names(axis, display.clients)
     return display
 

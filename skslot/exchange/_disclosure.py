@@ -62,7 +62,7 @@ def check_disclosure(message, min_samples):
 def describe(message, min_samples):
     """Table of what is in a message, what is not, and what gives rows away."""
     lines = [f"{type(message).__name__}: {message.kind}, {message.nbytes:,} bytes", ""]
-    lines.append(text_table([("name", "content", "meaning"), *entries(message)], "l"))
+    lines.append(text_table([("name", "content", "meaning"), *_entries(message)], "l"))
     guarantee = getattr(message, "privacy", None)
     small = small_groups(message, min_samples)
     alone = any(size <= 1 for size in small.values())
@@ -90,8 +90,7 @@ def _in_words(guarantee):
     )
 
 
-def entries(message):
-    """List what is in a message: name, content and meaning of each part."""
+def _entries(message):
     for field in fields(message):
         value = getattr(message, field.name)
         if value is None and field.name == "privacy":

@@ -1,7 +1,6 @@
 """What each client contributed to an alignment, in a table with warnings."""
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 from html import escape
 from textwrap import fill
 
@@ -44,13 +43,15 @@ COLUMNS_OF_MIXED_EFFECTS = {
 }
 
 
-def alignment_report(estimator):
+def alignment_report(estimator, *, distances=None):
     """Report on the clients of a fitted aligner.
 
     Parameters
     ----------
     estimator : FederatedOTAligner, MixedEffectsAligner or classifier
         A fitted aligner, or a fitted classifier that has one inside.
+    distances : ClientDistanceDisplay, default=None
+        Distances between the clients of this estimator, if they were computed before.
 
     Returns
     -------
@@ -110,16 +111,16 @@ def alignment_report(estimator):
     >>> report.warnings
     []
     """
-    return report_on(MeasuredClients(estimator))
-
-
-def report_on(measured):
-    """Report on clients whose distances may have been measured before."""
-    aligner = measured.aligner
+    estimator, aligner = fitted_parts(estimator)
+    before, after = client_gaussians(estimator, aligner)
     if isinstance(aligner, MixedEffectsAligner):
-        return _report_of_mixed_effects(measured)
+        if distances is None:
+            apart = pairwise_distances(before), pairwise_distances(after)
+        else:
+            apart = distances.before, distances.after
+        return _report_of_mixed_effects(estimator, aligner, *apart)
+    apart = pairwise_distances(before) if distances is None else distances.before
     statistics = aligner.statistics_
-    before, after = measured.gaussians
     reference = aligner.reference_mean_, aligner.reference_covariance_
     condition = np.array([_condition(covariance) for _, covariance in before])
     return AlignmentReport(
@@ -132,14 +133,12 @@ def report_on(measured):
         before=np.array([gaussian_wasserstein(*g, *reference) for g in before]),
         after=np.array([gaussian_wasserstein(*g, *reference) for g in after]),
         n_bytes=np.array([s.nbytes for s in statistics]),
-        warnings=_warnings(aligner, condition, measured.before),
+        warnings=_warnings(aligner, condition, apart),
     )
 
 
-def _report_of_mixed_effects(measured):
-    estimator, aligner = measured.estimator, measured.aligner
+def _report_of_mixed_effects(estimator, aligner, before, after):
     statistics = aligner.statistics_
-    before, after = measured.before, measured.after
     n_others = max(len(before) - 1, 1)
     owner = estimator if hasattr(estimator, "client_offsets_") else aligner
     offsets = owner.client_offsets_.T
@@ -411,29 +410,7 @@ def with_own_offsets(estimator, clients, maps):
     ]
 
 
-class MeasuredClients:
-    """Distances between the clients of a fitted aligner, each measured once."""
-
-    def __init__(self, estimator):
-        self.estimator, self.aligner = fitted_parts(estimator)
-
-    @cached_property
-    def gaussians(self):
-        """(mean, covariance) of each client, as they are and as they are moved."""
-        return _client_gaussians(self.estimator, self.aligner)
-
-    @cached_property
-    def before(self):
-        """Distance of any two clients as they are."""
-        return pairwise_distances(self.gaussians[0])
-
-    @cached_property
-    def after(self):
-        """Distance of any two clients as they are moved."""
-        return pairwise_distances(self.gaussians[1])
-
-
-def _client_gaussians(estimator, aligner):
+def client_gaussians(estimator, aligner):
     """(mean, covariance) of each client, as they are and as they are moved."""
     before = list(zip(aligner.means_, aligner.covariances_, strict=True))
     maps = with_own_offsets(estimator, aligner.clients_.tolist(), aligner.maps_)

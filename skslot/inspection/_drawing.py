@@ -17,7 +17,7 @@ OTHERS = "#d0d0d0"
 # Text on a light cell or bar. Black is for what stands on the page itself, whatever
 # colour that has.
 INK_ON_COLOUR = "#101010"
-MOST_LETTERS = 20
+MOST_LETTERS = 16
 
 
 class Display:

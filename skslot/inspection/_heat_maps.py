@@ -3,7 +3,12 @@
 import numpy as np
 
 from ..model_selection import class_table
-from ._alignment_report import MeasuredClients, describe_strength
+from ._alignment_report import (
+    client_gaussians,
+    describe_strength,
+    fitted_parts,
+    pairwise_distances,
+)
 from ._drawing import INK_ON_COLOUR, Display, as_drawn, axes_for
 
 MOST_NUMBERS = 20  # more rows or columns than this have no room for numbers
@@ -156,9 +161,14 @@ class ClientDistanceDisplay(Display):
         display : ClientDistanceDisplay
             The distances, drawn.
         """
-        measured = MeasuredClients(estimator)
-        aligner = measured.aligner
-        display = cls(measured.before, measured.after, aligner.clients_, aligner.tau_)
+        estimator, aligner = fitted_parts(estimator)
+        before, after = client_gaussians(estimator, aligner)
+        display = cls(
+            pairwise_distances(before),
+            pairwise_distances(after),
+            aligner.clients_,
+            aligner.tau_,
+        )
         return display.plot(ax=ax)
 
     def plot(self, ax=None):

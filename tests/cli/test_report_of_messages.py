@@ -111,7 +111,7 @@ def test_distances_are_those_of_the_rows(labelled):
     assert found.n_samples == expected.n_samples
     np.testing.assert_array_equal(found.table.counts, expected.table.counts)
     for name in ("before", "after"):
-        pair = (getattr(each.measured, name) for each in (found, expected))
+        pair = (getattr(each.distances, name) for each in (found, expected))
         np.testing.assert_allclose(*pair, atol=1e-4)
 
 

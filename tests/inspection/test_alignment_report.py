@@ -7,9 +7,9 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from skslot import FederatedOTAligner
+from skslot import FederatedOTAligner, MixedEffectsAligner
 from skslot.geometry import gaussian_wasserstein
-from skslot.inspection import alignment_report
+from skslot.inspection import ClientDistanceDisplay, alignment_report
 
 
 @pytest.mark.parametrize("tau", [0.0, 0.4, 0.9])
@@ -39,6 +39,17 @@ def test_columns_are_those_of_the_aligner(aligner, training):
     np.testing.assert_allclose(report.before, expected)
     sizes = [len(message.to_bytes()) for message in aligner.statistics_]
     assert report.n_bytes.tolist() == sizes
+
+
+@pytest.mark.parametrize(
+    "aligner", [FederatedOTAligner(0.3), MixedEffectsAligner("auto")]
+)
+def test_distances_that_are_known_are_not_computed_again(aligner, training):
+    X, y, ids = training
+    aligner.fit(X, y, client_ids=ids)
+    distances = ClientDistanceDisplay.from_estimator(aligner)
+    expected = alignment_report(aligner)
+    assert repr(alignment_report(aligner, distances=distances)) == repr(expected)
 
 
 def test_text_has_one_line_per_client(aligner):
@@ -158,7 +169,7 @@ def test_missing_matplotlib_names_the_extra_and_the_report_needs_none():
 import sys
 sys.modules["matplotlib"] = sys.modules["matplotlib.pyplot"] = None
 import numpy as np
-from skslot import FederatedOTAligner
+from skslot import FederatedOTAligner, MixedEffectsAligner
 from skslot.inspection import LabelShiftDisplay, alignment_report
 X = np.random.default_rng(0).normal(size=(40, 2))
 aligner = FederatedOTAligner().fit(X, client_ids=np.repeat(["A", "B"], 20))

@@ -79,7 +79,7 @@ def test_long_names_are_cut_in_the_middle():
     clients = [f"{'a long name of a site ' * 3}{k}" for k in range(2)]
     display = ClientDistanceDisplay(np.ones((2, 2)), None, clients, 0.0).plot()
     labels = [label.get_text() for label in display.axes_[0].get_xticklabels()]
-    assert labels == ["a long nam…f a site 0", "a long nam…f a site 1"]
+    assert labels == ["a long n…a site 0", "a long n…a site 1"]
 
 
 def test_one_map_where_nothing_is_moved():
