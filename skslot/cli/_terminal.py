@@ -16,7 +16,7 @@ from .._text import printable
 # What the system says of a pipe or a disk that takes no more.
 NO_TAKERS = {errno.EPIPE, errno.ENOSPC, errno.EFBIG}
 # Parameters of estimators that are options of commands, as texts for users have them.
-PARAMETER = re.compile(r"\b(outliers|priors)='(\w+)'")
+PARAMETER = re.compile(r"\b(outliers|priors|tau)='(\w+)'")
 
 
 @contextmanager

@@ -52,6 +52,16 @@ def test_tau_of_the_server_travels_with_the_reference(server, capsys):
     assert f"tau: {load_message('auto.slot').tau:.3f}" in capsys.readouterr().out
 
 
+def test_a_strength_that_is_likely_to_hurt_is_warned_of_in_options(server, capsys):
+    command = "aggregate *.slot --method fedcgs --model global.slot --force"
+    assert run(command) == 0
+    (warning,) = capsys.readouterr().err.splitlines()
+    assert "0 of 16 (client, class) cells are empty" in warning
+    assert "--tau auto" in warning
+    assert run(f"{command} --tau auto") == 0
+    assert not capsys.readouterr().err
+
+
 def test_auto_tau_needs_labels(server, capsys):
     message_of("B", labels=False).save("B.slot")
     error = error_of("aggregate *.slot -o reference.slot --tau auto", capsys)
