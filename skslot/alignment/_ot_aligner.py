@@ -20,7 +20,7 @@ from ._optimal_transport import (
     degeneracy_notes,
     describe_message,
     describe_rows,
-    digest_of_rows,
+    digest_of,
     full_map_of_message,
     moments_by_client,
     pickled_rows,
@@ -430,13 +430,13 @@ class FederatedOTAligner(ClientAligner):
         factors = self._factors(rows)
         if self._moves_nothing:
             return moments_by_client(X, groups, self.n_jobs, known), None
-        settings = groups, factors, self.shrinkage, *self._solver()
+        arguments = X, groups, factors, self.shrinkage, *self._solver()
         options = {"known": known, "n_jobs": self.n_jobs, "say": self._say}
         if self.memory is None:
-            moments, alignment = solve_rows(X, *settings, **options)
+            moments, alignment = solve_rows(*arguments, **options)
         else:
             solve = self._cached(pickled_rows)
-            found = solve(digest_of_rows(X), *settings, X=X, **options)
+            found = solve(digest_of(*arguments), arguments=arguments, **options)
             moments, alignment = pickle.loads(found)
         cells = weigh_cells(class_means, factors)
         return moments, self._with_strength(alignment, cells, alignment.clients)
