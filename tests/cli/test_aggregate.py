@@ -296,7 +296,7 @@ def test_reordered_columns_at_the_server(site, capsys):
         assert run(f"{command} --min-samples 1 -o {client}.slot") == 0
     capsys.readouterr()
     error = error_of("aggregate A.slot B.slot -o r.slot", capsys)
-    assert "B.slot and A.slot: their tables have different columns" in error
+    assert "the tables of B.slot and A.slot have different columns" in error
 
 
 def test_clients_that_are_numbers_come_in_their_order(site):

@@ -69,7 +69,7 @@ WRONG = {
     "gap in table": (
         write("bad.csv", b"a,b\n1,2\n,3\n"),
         "bad.csv",
-        "line 3, column 'a': '' is no number.*filled in",
+        "line 3, column 'a': '' is no number.*skslot plan",
     ),
     "decimal commas": (
         write("bad.csv", b"a,b\n1,2\n\n1,5,2,5\n"),
