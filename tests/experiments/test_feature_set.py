@@ -49,7 +49,7 @@ def test_split_and_data_set_of_a_file_are_kept(save):
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"X": X, "y": Y}, "whose each row is: by client, or .* it has: y"),
+        ({"X": X, "y": Y}, "whose each row is: by client, .* it has: y"),
         ({"X": X, "y": Y, "domains": ["A"]}, "has 'domains', but it takes both"),
         ({"y": Y, "client": SITE}, "must hold an array X .* it has: y, client"),
         (
