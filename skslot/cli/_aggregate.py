@@ -274,8 +274,11 @@ def _can_be_read(path):
 def _estimator(kinds, arguments):
     """The aligner, or the classifier that sites summarized their labels for."""
     from .. import FederatedOTAligner, MixedEffectsClassifier
+    from ..exchange import load_message
 
     known = {path: kind for path, kind in kinds.items() if kind is not None}
+    if not known:
+        load_message(next(iter(kinds)))  # which says why it cannot be read
     labelled = {p: kind for p, kind in known.items() if hasattr(kind, "class_means")}
     without = [path for path in known if path not in labelled]
     method = _method(labelled, arguments)

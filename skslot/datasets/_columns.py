@@ -26,11 +26,18 @@ FEWEST_ROWS = 10
 FEWEST_PAIRS = 5
 # Numbers of patients are often that large, and counts and measurements seldom.
 LARGE = 10**6
+# From here on two whole numbers may be one to a computer, so that nobody counts so far.
+LONG = 2.0**53, 1e30
 # What identifies something, by its name without spaces and signs.
-THINGS = "patient subject person case record sample row visit study hospital".split()
+THINGS = (
+    "patient pat subject subj participant person case record sample row visit "
+    "encounter accession study hospital"
+).split()
 NUMBERS = ("", "id", "ids", "nr", "no", "num", "number", "index", "key", "code")
 IDENTIFIERS = frozenset(thing + number for thing in THINGS for number in NUMBERS)
-IDENTIFIERS |= frozenset("id pid mrn ssn uid uuid guid index nr barcode".split())
+IDENTIFIERS |= frozenset(
+    "id pid ptid usubjid rid mrn ssn uid uuid guid index nr barcode".split()
+)
 # What is predicted, by its name without spaces and signs.
 LABELS = frozenset(
     "label labels target targets class classes classlabel outcome diagnosis diagnose "
@@ -38,7 +45,7 @@ LABELS = frozenset(
 )
 # Whose rows they are, by its name without spaces and signs.
 PLACES = "site hospital center centre clinic institution institute".split()
-SITES = frozenset(place + end for place in PLACES for end in ("", "id", "name", "s"))
+SITES = frozenset(p + end for p in PLACES for end in (*NUMBERS, "name", "s"))
 FEW_VALUES = 20
 # What columns may be in place of features, by the argument that says so.
 ROLES = {
@@ -116,6 +123,8 @@ class ColumnChoice:
     def refuse_labels(self, path, y, columns):
         """Refuse features that are the labels once more, unless they were named."""
         if y.dtype.kind not in "biuf" or len(np.unique(y)) < 2:
+            return
+        if len(y) < FEWEST_ROWS:
             return
         named = self.explicit(columns)
         for name, values in columns.items():
@@ -243,6 +252,11 @@ def _why_identifier(name, values):
     if n_values < FEWEST_ROWS or not _is_countable(values):
         return None
     n_distinct, is_text = len(np.unique(values)), values.dtype.kind == "U"
+    if (
+        not is_text
+        and LONG[0] <= np.abs(values).min() <= np.abs(values).max() < LONG[1]
+    ):
+        return "whole numbers of 16 digits and more"
     if n_distinct == n_values:
         kind = "text" if is_text else "whole number"
         what = f"no two of {n_values} rows have the same {kind}"
@@ -253,7 +267,8 @@ def _why_identifier(name, values):
             return f"{what}, from {values.min():.0f} to {values.max():.0f}"
         if values.min() >= LARGE:
             return f"{what}, none below {LARGE:,}"
-    if _is_named(name, IDENTIFIERS, "id") and 2 * n_distinct >= n_values:
+    # a person may have many rows, but then there still are many persons
+    if _is_named(name, IDENTIFIERS, "id") and n_distinct >= FEWEST_ROWS:
         return f"by its name; {n_distinct} different values in {n_values} rows"
     return None
 

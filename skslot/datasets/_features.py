@@ -254,6 +254,8 @@ def load_features(
     else:
         X, others = plan.read(path)
         check_names(path, list(others), choice.others)
+        if client_column is None and plan.client_column in others:
+            client_column = plan.client_column
     _check_features(path, X)
     used = {name: array for name, array in others.items() if name not in ignored}
     if client_column is not None:

@@ -29,6 +29,7 @@ TEMPLATE = """\
 
 format = {format}
 client = {client}  # open in the plan for all sites, which give theirs by --client
+client_column = {client_column}  # says whose each row is, where a table has it
 label = {label}  # column with the labels; "" for none
 classes = {classes}
 encoder = {encoder}  # what made the columns, if that can differ: a device, a version
@@ -199,6 +200,8 @@ class StudyPlan:
         What made the columns, if that can differ between sites.
     client : str, default=None
         The site, in the plan of one site.
+    client_column : str, default=None
+        Column that says whose each row is, in tables that have it.
     method : str, default="mixed"
         What ``skslot summarize`` sends, see its ``--method``.
     dtype : {"float64", "float32", "float16"}, default="float32"
@@ -240,6 +243,7 @@ class StudyPlan:
     classes: tuple = ()
     encoder: str | None = None
     client: str | None = None
+    client_column: str | None = None
     method: str = "mixed"
     dtype: str = "float32"
     min_samples: int = 10
@@ -257,7 +261,7 @@ class StudyPlan:
             )
         for column in self.columns:
             column.check()
-        for name in ("label", "encoder", "client", "method"):
+        for name in ("label", "encoder", "client", "client_column", "method"):
             if not isinstance(getattr(self, name), str | None):
                 raise ValueError(f"{name} must be text, got {getattr(self, name)!r}.")
         if not all(isinstance(each, str | int) for each in self.classes):
@@ -330,7 +334,7 @@ class StudyPlan:
         used = {name: cells[name] for name in choice.features(path, list(cells))}
         choice.refuse_suspects(path, used)
         columns = (_draft_column(path, name, cells) for name, cells in used.items())
-        plan = cls(tuple(columns), label)
+        plan = cls(tuple(columns), label, client_column=client_column)
         y = load_features(path, plan=plan.at_site(path, None), ignore=ignore).y
         classes = () if y is None else tuple(np.unique(y).tolist())
         return replace(plan, classes=classes)
@@ -347,7 +351,7 @@ class StudyPlan:
         client : str
             Its name; of a table with a column ``client``, its rows are taken.
         client_column : str, default=None
-            Another column that says whose each row is.
+            Another column that says whose each row is; that of the plan by default.
 
         Returns
         -------
@@ -521,7 +525,7 @@ class StudyPlan:
     def _text(self, file):
         features = ",\n".join(f"  {_inline(column)}" for column in self.columns)
         facts = {**vars(self), "format": FORMAT, "classes": list(self.classes)}
-        names = ("label", "encoder", "client")
+        names = ("label", "encoder", "client", "client_column")
         facts |= {name: facts[name] or "" for name in names}
         del facts["columns"]
         values = {name: _value(value) for name, value in facts.items()}
@@ -536,7 +540,7 @@ class StudyPlan:
         facts = tomllib.loads(text)
         if facts.pop("format", None) != FORMAT:
             raise ValueError(f"format = {FORMAT} is missing.")
-        known = {"client", "label", "classes", "encoder", "scaling"}
+        known = {"client", "client_column", "label", "classes", "encoder", "scaling"}
         known |= {"features", "message"}
         message = facts.pop("message", {})
         _refuse_unknown(facts, known)

@@ -170,7 +170,7 @@ def diagnose(
     table = class_table(y, client_ids)
     if len(table.classes) < 2:
         raise ValueError(
-            f"all labels are {table.classes[0].item()!r}: there is nothing to tell "
+            f"all labels are {table.classes.tolist()[0]!r}: there is nothing to tell "
             "apart. Pass rows of two classes or more."
         )
     keeps_labels = labels_at_use == "as_now"

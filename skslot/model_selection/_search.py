@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from .._clients import split_client_column
 from .._sklearn_compat import Interval, _num_samples
 from .._text import text_table
-from .._warnings import ignored
+from .._warnings import ignored, warn_user
 from ..alignment import (
     AlignmentWarning,
     FederatedOTAligner,
@@ -37,13 +37,22 @@ SCORE = (
 class _CellsAndRows(ClientScorer):
     """The default score, and beside it the accuracy of the same predictions.
 
-    The names in the results are those of a single score, and some more.
+    The names in the results are those of a single score, and some more. scikit-learn
+    has one number only in the place of scores that fail, the ``error_score``.
     """
 
+    error_score = "raise"
+
     def score(self, estimator, X, y, client_ids=None):
-        parts = self._read(estimator, X, y, client_ids)
         averages = {"score": "cell", "accuracy": "pooled"}
-        return {name: self._average(each, *parts) for name, each in averages.items()}
+        try:
+            parts = self._read(estimator, X, y, client_ids)
+            return {k: self._average(each, *parts) for k, each in averages.items()}
+        except Exception as error:
+            if self.error_score == "raise":
+                raise
+            warn_user(f"scoring failed, error_score is taken: {error!r}")
+            return dict.fromkeys(averages, self.error_score)
 
 
 def _routed(params):
@@ -286,7 +295,7 @@ class FederatedGridSearchCV(GridSearchCV):
             yield "accuracy", "share of the same rows that are right"
         yield "+/-", f"standard deviation of the {metric} over {self.n_splits_} folds"
         if self._metric_to_choose_by() is not None:
-            yield ">", self._reason(metric)
+            yield ">", self._reason(self._metric_to_choose_by())
         if self.best_tau_ is not None:
             yield "tau", f"automatic {self.tau_auto_:.2f}, chosen {self.best_tau_:.2f}"
 
@@ -312,6 +321,7 @@ class FederatedGridSearchCV(GridSearchCV):
         search.cv = folds_of(self.cv, column)
         if self.scoring is None:
             search.scoring = _CellsAndRows(average="cell", client_column=column)
+            search.scoring.error_score = self.error_score
         if metric is not None and self.refit:
             search.refit = partial(self._choose, metric)
         return search
@@ -320,6 +330,8 @@ class FederatedGridSearchCV(GridSearchCV):
         """Name of the score in the results, or None if the choice is not ours."""
         if callable(self.refit):
             return None
+        if self.scoring is None and self.refit == "accuracy":
+            return "accuracy"
         if self.scoring is None or isinstance(self.scoring, str):
             return "score"
         if callable(self.scoring):  # which may have several, with names of its own

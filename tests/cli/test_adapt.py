@@ -136,6 +136,7 @@ def test_wrong_arguments_of_adapt(model, options, expected, capsys):
     LinearModel(model.classes, model.means, model.priors).save("linear.slot")
     others = "aggregate A.slot B.slot --method fedcgs --model aligned.slot"
     assert run(others) == 0
+    capsys.readouterr()
     error = error_of(f"adapt {options} --client D -o out.slot", capsys)
     assert re.search(expected, error)
     assert not Path("out.slot").exists()

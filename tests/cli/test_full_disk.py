@@ -38,7 +38,7 @@ def names(folder):
 
 def test_a_reference_is_not_written_without_its_model(server, full_disk, capsys):
     before = names(server)
-    command = "aggregate ?.slot --method fedcgs -o r.slot --model m.slot"
+    command = "aggregate ?.slot --method fedcgs --tau auto -o r.slot --model m.slot"
     assert run(command) == 0
     n_bytes = Path("r.slot").stat().st_size
     assert Path("m.slot").stat().st_size > n_bytes

@@ -44,6 +44,10 @@ IDENTIFIERS = {
     "padded": ("entry", [f"{k:05}" for k in range(N_ROWS)]),
     "by name": ("patient_id", RNG.permutation(90_000)[:N_ROWS]),
     "twice each": ("PatientID", np.repeat(RNG.permutation(90_000)[: N_ROWS // 2], 2)),
+    "many rows each": ("patient_no", np.repeat(RNG.permutation(90_000)[:10], 4)),
+    "long": ("entry", 10**17 + np.arange(N_ROWS)),
+    "long text": ("entry", [f"{10**25 + k}" for k in range(N_ROWS)]),
+    "participants": ("SUBJID", RNG.permutation(90_000)[:N_ROWS]),
     "capitals": ("MRN", RNG.permutation(90_000)[:N_ROWS]),
     "written as floats": ("entry", np.arange(N_ROWS, dtype=float)),
 }

@@ -277,3 +277,21 @@ def test_scaling_is_that_of_the_rows_of_all_sites(plan):
     assert (plan.scaling, scaled.scaling) == (None, "from rows")
     with pytest.raises(ValueError, match="not on features that this plan makes"):
         scaled.with_scaling(answer)
+
+
+def test_a_plan_keeps_the_column_of_sites(tmp_path):
+    both, alone = tmp_path / "both.csv", tmp_path / "alone.csv"
+    rows = [f"{40 + k % 17}.5,{'no' if k % 2 else 'yes'}" for k in range(24)]
+    sites = ["north" if k < 10 else "south" for k in range(24)]
+    joined = [f"{row},{site}" for row, site in zip(rows, sites, strict=True)]
+    both.write_text("\n".join(["age,ill,hospital", *joined]))
+    alone.write_text("\n".join(["age,ill", *rows]))
+    file = tmp_path / "study.toml"
+    StudyPlan.draft(both, label="ill", client_column="hospital").save(file)
+    plan = StudyPlan.load(file)
+    assert plan.client_column == "hospital"
+    table = load_features(both, plan=plan)
+    assert len(table.of_client("north").X) == 10
+    assert load_features(alone, plan=plan).client_ids is None
+    with pytest.raises(ValueError, match="no row of client 'west'"):
+        table.of_client("west")

@@ -550,3 +550,44 @@ def test_memory_computes_the_alignment_once_per_fold_and_shrinkage(
     # folds times shrinkages, and the refit unless it moves nothing
     moves = search.best_params_["federatedotaligner__tau"] > 0
     assert len(called) == 2 * 2 + moves
+
+
+class FailsAt(FedCGSClassifier):
+    """Cannot predict with one of the strengths."""
+
+    def predict(self, X, client_ids=None):
+        if self.aligner.tau == 0.4:
+            raise RuntimeError("no")
+        return super().predict(X, client_ids)
+
+
+@pytest.mark.parametrize("taus", [[0.0, 0.4], [0.4, 0.0]])
+def test_a_candidate_that_cannot_be_scored_gets_the_error_score(taus):
+    data = load_digit_scanners()
+    X, y, ids = data.data[::4], data.target[::4], data.client_ids[::4]
+    search = FederatedGridSearchCV(
+        FailsAt(aligner=FederatedOTAligner()),
+        {"aligner__tau": taus},
+        error_score=np.nan,
+        cv=2,
+    )
+    with (
+        pytest.warns(UserWarning, match="scoring failed"),
+        pytest.warns(UserWarning, match="test scores are non-finite"),
+    ):
+        search.fit(X, y, client_ids=ids)
+    for name in ("score", "accuracy"):
+        means = search.cv_results_[f"mean_test_{name}"]
+        assert np.isnan(means).tolist() == [tau == 0.4 for tau in taus]
+    assert search.best_params_ == {"aligner__tau": 0.0}
+
+
+def test_accuracy_can_be_what_is_chosen_by():
+    data = load_digit_scanners()
+    X, y, ids = data.data[::4], data.target[::4], data.client_ids[::4]
+    grid = {"aligner__tau": [0.0, 0.5, 1.0]}
+    model = FedCGSClassifier(aligner=FederatedOTAligner())
+    search = FederatedGridSearchCV(model, grid, refit="accuracy", cv=2, tau_prior=0)
+    search.fit(X, y, client_ids=ids)
+    means = search.cv_results_["mean_test_accuracy"]
+    assert search.best_score_ == means.max() == means[search.best_index_]
