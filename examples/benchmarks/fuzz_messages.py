@@ -151,7 +151,7 @@ def examples(n_features, seed=0):
         ClientStatistics(50, 1e9 * mean, 1e18 * triangle, 0.1, "far"),
         AlignmentReference(mean, triangle, 7, 1e-9, 0.4),
         ClassStatistics(["a", "b", "c"], counts, means, total, shrinkage, "A"),
-        ClassStatistics([1.5, 2.5, 4.0], counts, means, total),
+        ClassStatistics([1.0, 2.0, 4.0], counts, means, total),
         ClassMeans(["a", "c"], counts[::2], means[::2], "A", "encoder"),
         *mixtures,
         *mixed,

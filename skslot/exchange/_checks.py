@@ -172,6 +172,11 @@ def check_labels(classes):
     for label in classes:  # an array of NumPy would change these
         if isinstance(label, str) and label.endswith("\0"):
             raise MessageError(f"label {short(label)} ends in a zero character.")
+        if isinstance(label, float) and not label.is_integer():
+            raise MessageError(
+                f"label {label} is a fraction, which no classifier of scikit-learn "
+                "takes for a class; send it as text."
+            )
         if isinstance(label, int) and abs(label) > MAX_COUNT:
             raise MessageError(
                 f"label {label} is too large to be told from its neighbours among "

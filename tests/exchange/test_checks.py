@@ -322,6 +322,7 @@ def test_rounding_up_to_a_power_of_two_refuses_nobody(largest, later):
         (["x", "x\0"], "ends in a zero character"),
         ([2**53 + 1, 3], "send it as text"),
         ([True, 2], "all numbers or all booleans"),
+        ([1.5, 2.5], "is a fraction"),
     ],
 )
 def test_labels_that_an_array_would_change_are_refused(messages, classes, match):
