@@ -214,7 +214,8 @@ def _judge_columns(facts, kept):
     for column in range(n_values.shape[1]):
         judged = n_values[:, column] >= FEWEST_ROWS
         ordinary = kept & judged
-        if ordinary.sum() < FEWEST_HOLDERS:
+        # of three, two are left to compare with once one stands out
+        if judged.sum() < FEWEST_HOLDERS or ordinary.sum() < 2:
             continue
         if is_binary[ordinary, column].mean() >= 0.5:
             judged &= ~is_binary[:, column]
@@ -228,7 +229,7 @@ def _judge_columns(facts, kept):
 def _judge_column(means, deviations, ordinary):
     """How far those clients are off that stand out in one column, in words."""
     varying = deviations[ordinary & (deviations > 0)]
-    if len(varying) < FEWEST_HOLDERS:
+    if len(varying) < 2:
         return {}
     deviation, size = np.median(varying), np.median(np.abs(means[ordinary]))
     shifts = np.abs(means - np.median(means[ordinary]))

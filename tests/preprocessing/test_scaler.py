@@ -435,3 +435,14 @@ def test_columns_of_a_frame_are_warned_of_by_name(column):
         FederatedScaler(client_column=column).fit(rows, **ids)
     with pytest.warns(UserWarning, match="'C' stands out: its feature 3 is about"):
         FederatedScaler().fit(frame.to_numpy(), client_ids=site)
+
+
+@pytest.mark.parametrize("n_clients", [3, 4])
+def test_other_units_at_one_of_few_clients_are_named(n_clients):
+    rng = np.random.default_rng(0)
+    X = rng.normal([50, 1.0, 5.5], [15, 0.2, 1], (100 * n_clients, 3))
+    ids = np.repeat(np.arange(n_clients), 100)
+    X[ids == 1, 1] *= 88.4
+    table = pd.DataFrame(X, columns=["age", "creatinine", "glucose"])
+    with pytest.warns(UserWarning, match="client 1.*'creatinine' is about .* larger"):
+        FederatedScaler().fit(table, client_ids=ids)
