@@ -277,7 +277,7 @@ def _estimator(kinds, arguments):
     from ..exchange import load_message
 
     known = {path: kind for path, kind in kinds.items() if kind is not None}
-    if not known:
+    if not known and not arguments.skip_refused:
         load_message(next(iter(kinds)))  # which says why it cannot be read
     labelled = {p: kind for p, kind in known.items() if hasattr(kind, "class_means")}
     without = [path for path in known if path not in labelled]
