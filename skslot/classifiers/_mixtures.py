@@ -150,7 +150,9 @@ def _project(array):
 
 def _mean_variance(message):
     """Variance within components, averaged over rows and features."""
-    within = message.component_rows @ message.component_variances
+    # a component far from zero may have less than none, by rounding
+    variances = np.maximum(message.component_variances, 0.0)
+    within = message.component_rows @ variances
     return float(within / message.n_samples)
 
 

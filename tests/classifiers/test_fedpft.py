@@ -543,6 +543,24 @@ def test_low_rank_has_one_component():
 # ---------------------------------------------- rows per cell, and classes merged
 
 
+@pytest.mark.parametrize("pool", ["client", "class"])
+@EM_TYPES
+def test_variances_below_zero_by_rounding_draw_the_means(covariance_type, pool):
+    """EM leaves such ones where means lie far from zero; drawn rows are finite."""
+    classifier = FedPFTClassifier(
+        covariance_type=covariance_type,
+        pool=pool,
+        estimator=Recorder(),
+        random_state=0,
+        wire_dtype="float64",
+    )
+    message = classifier.client_update(X, Y)
+    covariances = np.full_like(message.covariances, -1e-3)
+    far = replace(message, means=message.means + 1e9, covariances=covariances)
+    rows = classifier.server_aggregate([far]).estimator_.X_
+    np.testing.assert_allclose(np.unique(rows, axis=0), np.unique(far.means, axis=0))
+
+
 def test_draws_is_the_number_of_rows_of_each_cell():
     """Three clients, the first without class 0."""
     kept = (Y != 0) | (IDS != 0)
