@@ -148,13 +148,13 @@ def solve_right(lower_factor, matrix):
     return _solve_triangular(b"R", b"N", lower_factor, matrix)
 
 
-def solve_left_transposed(lower_factor, matrix):
+def solve_left_transposed(lower_factor, matrix, *, overwrite=False):
     """``inv(L.T) @ matrix``."""
-    return _solve_triangular(b"L", b"T", lower_factor, matrix)
+    return _solve_triangular(b"L", b"T", lower_factor, matrix, overwrite)
 
 
-def _solve_triangular(side, transposed, lower_factor, matrix):
-    solution, order = _by_columns(matrix), len(lower_factor)
+def _solve_triangular(side, transposed, lower_factor, matrix, overwrite=False):
+    solution, order = matrix if overwrite else _by_columns(matrix), len(lower_factor)
     (n_rows, n_columns), how = solution.shape, (side, b"L", transposed, b"N")
     _trsm(*how, n_rows, n_columns, 1.0, lower_factor, order, solution, n_rows)
     return solution

@@ -41,6 +41,7 @@ def estimator(labels, mixed=False, n_jobs=None):
 
 def write_files(folder, n_clients, n_features, dtype, labels, mixed):
     """One message per client, on rows of its own scale and offset."""
+    start = time.perf_counter()
     rng = np.random.default_rng(0)
     site, spectrum = estimator(labels, mixed), np.geomspace(0.1, 10, n_features)
     y = (np.arange(n_features + 100) % 10,) if labels else ()
@@ -50,6 +51,8 @@ def write_files(folder, n_clients, n_features, dtype, labels, mixed):
         rows += rng.standard_normal(n_features)
         message = site.client_update(rows, *y, client=f"{client:04}")
         message.with_encoder("benchmark").save(folder / f"{client:04}.slot", dtype)
+    size = sum(path.stat().st_size for path in folder.iterdir()) / 1e6
+    print(f"{size:.0f} MB written in {time.perf_counter() - start:.0f} s", flush=True)
 
 
 class Progress:
@@ -93,28 +96,21 @@ def main():
     parser.add_argument("--labels", action="store_true")
     parser.add_argument("--mixed", action="store_true", help="with --labels")
     parser.add_argument("--jobs", type=int, default=1, help="threads of the server")
+    parser.add_argument("--write", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--aggregate", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.aggregate:
-        kind = arguments.labels, arguments.mixed
+    kind = arguments.labels, arguments.mixed
+    if arguments.write:
+        sizes = arguments.clients, arguments.features, arguments.dtype
+        write_files(arguments.write, *sizes, *kind)
+    elif arguments.aggregate:
         aggregate(arguments.aggregate, *kind, arguments.jobs)
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        start = time.perf_counter()
-        write_files(
-            Path(folder),
-            arguments.clients,
-            arguments.features,
-            arguments.dtype,
-            arguments.labels,
-            arguments.mixed,
-        )
-        size = sum(path.stat().st_size for path in Path(folder).iterdir()) / 1e6
-        print(f"{size:.0f} MB written in {time.perf_counter() - start:.0f} s")
-        command = [sys.executable, __file__, "--aggregate", folder]
-        command += ["--labels"] * arguments.labels + ["--mixed"] * arguments.mixed
-        command += ["--jobs", str(arguments.jobs)]
-        subprocess.run(command, check=True)
+    else:
+        # a process of its own for each: a child has the peak memory of its parent
+        with tempfile.TemporaryDirectory() as folder:
+            for step in ("--write", "--aggregate"):
+                command = [sys.executable, __file__, *sys.argv[1:], step, folder]
+                subprocess.run(command, check=True)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import numpy as np
-from sklearn.cluster import KMeans
 
 
 def cluster_rows(X, n_clusters, min_samples, seed):
@@ -17,6 +16,8 @@ def cluster_rows(X, n_clusters, min_samples, seed):
         n_clusters = min(n_clusters, len(np.unique(X, axis=0)))
     if n_clusters <= 1:
         return np.zeros(len(X), dtype=int)
+    from sklearn.cluster import KMeans  # not for servers, which choose no rows
+
     labels = KMeans(n_clusters, random_state=seed).fit(X).labels_
     while True:
         _, labels, sizes = np.unique(labels, return_inverse=True, return_counts=True)

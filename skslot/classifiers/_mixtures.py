@@ -5,7 +5,6 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg import svd
 from scipy.linalg.lapack import dsfrk, dtfttp
-from sklearn.mixture import GaussianMixture
 
 from .._linalg import eigh, pack_triangle, unpack_triangle
 from ..exchange import ClassMixtures
@@ -27,6 +26,9 @@ def fit_mixture(X, n_components, covariance_type, n_loadings, reg_covar, seed):
     if n_components == 1:
         mean, covariance = single_gaussian(X, covariance_type, n_loadings)
         return np.ones(1), mean[None], covariance[None]
+    # brings clusters and neighbours along, of which a server has no use
+    from sklearn.mixture import GaussianMixture
+
     # GaussianMixture cancels far from zero, and its reg_covar has a unit
     centre = X.mean(axis=0, dtype=np.float64)
     scale = np.sqrt(np.mean((X - centre) ** 2)) or 1.0

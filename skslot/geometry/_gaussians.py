@@ -164,7 +164,7 @@ def transport_matrix(source, target):
         eigenvalues, vectors = eigh(product, overwrite=True)
         check_eigenvalues(eigenvalues, "target")
         vectors *= np.maximum(eigenvalues, 0.0) ** 0.25
-        matrix = gram(solve_left_transposed(factor, vectors))
+        matrix = gram(solve_left_transposed(factor, vectors, overwrite=True))
     matrix *= np.sqrt(target_unit) / np.sqrt(source_unit)
     return matrix
 
