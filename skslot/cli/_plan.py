@@ -74,6 +74,11 @@ def plan(arguments):
     """
     refuse_output(arguments, suffix=".toml")
     has_table, has_plan = arguments.features is not None, arguments.plan is not None
+    if has_plan and arguments.fill is not None:
+        raise ValueError(
+            f"--fill is for a draft: {arguments.plan} says what stands for missing "
+            "values. To agree on something else, draft it again or edit it."
+        )
     if has_table and not has_plan and arguments.scaling is None:
         made, what = _draft(arguments), "read it, correct it, send it to all sites"
     elif has_table and has_plan and arguments.client is not None:

@@ -436,6 +436,8 @@ def test_gap_at_another_site_is_agreed_on_from_the_start(study, capsys):
     with pytest.raises(SystemExit):
         run(f"{draft} mean --force")
     assert "'mean' is not a number or median" in capsys.readouterr().err
+    command = "plan A.csv --plan study.toml --client A --fill median -o A.toml"
+    assert "--fill is for a draft" in error_of(command, capsys)
 
 
 def test_spellings_and_small_classes_are_warned_of(study, capsys):
