@@ -5,6 +5,7 @@ from collections.abc import Hashable, Iterable
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
+from datetime import date, timedelta
 from numbers import Real
 
 import numpy as np
@@ -54,7 +55,7 @@ class ClientAwareMixin:
         ``reset`` forgets earlier rows, ``adding`` is for rows to learn from either way.
         """
         if self.client_column is None:
-            with naming_text_columns(X, self):
+            with naming_odd_columns(X, self.client_column):
                 X = validate_data(self, X, reset=reset, **FEATURES)
         else:
             validate_data(self, X, reset=reset, skip_check_array=True)
@@ -176,46 +177,62 @@ class ClientAwareMixin:
 
     def _check_features(self, X):
         """Features without ids, in float32 or float64; not yet checked for NaN."""
-        with naming_text_columns(X, self):
+        with naming_odd_columns(X, self.client_column):
             return check_array(X, estimator=self, **FEATURES)
 
 
 @contextmanager
-def naming_text_columns(X, estimator):
-    """Block that checks features; if some are text, the error says which column."""
+def naming_odd_columns(X, client_column):
+    """Block that checks features; if some are text or dates, the error says which."""
     try:
         yield
-    except ValueError as error:
-        found = _first_text(X) if "could not convert" in str(error) else None
+    except (ValueError, TypeError) as error:
+        is_known = isinstance(error, TypeError) or "could not convert" in str(error)
+        found = _first_odd(X) if is_known else None
         if found is None:
             raise
-        column, value = found
-        where, remedy = f"column {column!r} of X", "leave it out or make numbers of it"
-        if estimator.client_column is None:
+        column, text = found
+        where, what = f"column {column!r} of X", "dates or times, which are no features"
+        remedy = "leave it out or count days from a fixed date"
+        if text is not None:
+            what = f"text, {text!r}, which is no feature"
+            remedy = (
+                "leave it out or make numbers of it, alike at all clients (by "
+                "OneHotEncoder with agreed categories; for tables in files by skslot "
+                "plan)"
+            )
+        if client_column is None and text is not None:
             remedy = (
                 "if it says which client each row is of, set "
                 f"client_column={column!r}; else {remedy}"
             )
-        elif not hasattr(X, "columns"):  # its position was another one
-            where = "a column of X beside that of clients"
-        raise ValueError(
-            f"{where} has text, {value!r}, which is no feature: {remedy}."
-        ) from error
+        elif client_column is not None and not hasattr(X, "columns"):
+            where = "a column of X beside that of clients"  # which moved its position
+        raise ValueError(f"{where} has {what}: {remedy}.") from error
 
 
-def _first_text(X):
-    """Column of the first text that is no number, and the text; None without any."""
+def _first_odd(X):
+    """First column with text, and the text, or with dates and None; None without."""
     is_frame = hasattr(X, "columns")
-    columns = list(X.columns) if is_frame else range(np.shape(X)[1])
     rows = X if is_frame else np.asarray(X, dtype=object)
-    for column in columns:
+    if len(rows.shape) != 2:
+        return None
+    for column in list(X.columns) if is_frame else range(rows.shape[1]):
         values = np.asarray(rows[column] if is_frame else rows[:, column])
-        for value in filter(lambda value: isinstance(value, str), values):
-            try:
-                float(value)
-            except ValueError:
+        for value in [] if values.dtype.kind in "biufc" else values:
+            if isinstance(value, np.datetime64 | np.timedelta64 | date | timedelta):
+                return column, None
+            if isinstance(value, str) and not _is_number(value):
                 return column, str(value)
     return None
+
+
+def _is_number(text):
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def remedy():
@@ -538,6 +555,21 @@ def shorten(values, most=10):
     shown = ", ".join(repr(value) for value in values[:most])
     rest = f", ... ({len(values)} in all)" if len(values) > most else ""
     return f"[{shown}{rest}]"
+
+
+def column_differences(names, others, whose):
+    """How columns differ from those of another file or client.
+
+    None if they do not, or if somebody does not say what they are called.
+    """
+    if None in (names, others) or names == others:
+        return None
+    extra = [name for name in names if name not in others]
+    missing = [name for name in others if name not in names]
+    parts = [f"has columns {shorten(extra)} that {whose} has not"] if extra else []
+    parts += [f"lacks columns {shorten(missing)} of {whose}"] if missing else []
+    same = f"has the columns of {whose} in another order, {shorten(names)}"
+    return " and ".join(parts) or same
 
 
 def order_clients(clients):

@@ -1,5 +1,8 @@
 """Tables and lists as text."""
 
+import unicodedata
+from collections import defaultdict
+
 import numpy as np
 
 
@@ -17,6 +20,20 @@ def printable(value):
 def quoted(name):
     """A name as an argument of a command."""
     return name if name.isidentifier() else f'"{name}"'
+
+
+def spelled_alike(texts):
+    """Groups of different texts that a person would take for the same."""
+    spellings = defaultdict(list)
+    for text in dict.fromkeys(texts):
+        spellings[plain_spelling(text)].append(text)
+    return [found for found in spellings.values() if len(found) > 1]
+
+
+def plain_spelling(text):
+    """A text without what people write now in one way and now in another."""
+    plain = unicodedata.normalize("NFKC", str(text)).casefold()
+    return "".join(plain.split())
 
 
 def text_table(rows, align="lr"):

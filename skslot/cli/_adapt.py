@@ -56,8 +56,8 @@ def adapt(arguments):
     --client E -o E-model.slot
     """
     refuse_output(arguments, arguments.model, arguments.statistics)
-    table = read_table(arguments).of_client(arguments.client)
     model = _load_model(arguments.model)
+    table = read_table(arguments, made_for=model).of_client(arguments.client)
     sent = sent_statistics(arguments)
     check_same_encoder(table, model, arguments.model)
     table = table.training_rows()

@@ -6,17 +6,12 @@ from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 
-from .._clients import client_order
+from .._clients import client_order, column_differences
 from .._text import count_table, printable
 from ._arguments import fraction_or, named_files, plain_name, positive_int
 from ._methods import DEFAULTS, METHODS, make_classifier, message_of
 from ._outputs import announce, refuse_overwrite, refuse_twins, writing
-from ._site_maps import (
-    DEFAULT_TAU,
-    FOR_ALL_SITES,
-    check_is_of_client,
-    column_differences,
-)
+from ._site_maps import DEFAULT_TAU, FOR_ALL_SITES, check_is_of_client, refuse_rows
 from ._terminal import (
     in_one_line,
     in_options,
@@ -278,7 +273,9 @@ def _estimator(kinds, arguments):
 
     known = {path: kind for path, kind in kinds.items() if kind is not None}
     if not known and not arguments.skip_refused:
-        load_message(next(iter(kinds)))  # which says why it cannot be read
+        first = next(iter(kinds))
+        refuse_rows(first)
+        load_message(first)  # which says why it cannot be read
     labelled = {p: kind for p, kind in known.items() if hasattr(kind, "class_means")}
     without = [path for path in known if path not in labelled]
     method = _method(labelled, arguments)
@@ -372,13 +369,13 @@ def in_words_of_commands(error):
     if found.trait == "encoder" and any(str(v).startswith("plan:") for v in values):
         return ValueError(
             f"{error.path} and {found.other.path} were not made by the same plan"
-            f"{_in_columns(error.path, *values)}. Send one plan to all sites, and let "
-            "them run skslot summarize --plan again."
+            f"{_in_columns(error, found)}. Send one plan to all sites, and let them "
+            "run skslot summarize --plan again."
         )
     if found.trait == "encoder" and all(str(v).startswith("columns:") for v in values):
         return ValueError(
             f"the tables of {error.path} and {found.other.path} have different "
-            f"columns{_in_columns(error.path, *values)}; summarize one of them again. "
+            f"columns{_in_columns(error, found)}; summarize one of them again. "
             "--features chooses columns, in their order, --ignore and --id-column "
             "leave some out."
         )
@@ -390,10 +387,13 @@ def in_words_of_commands(error):
     )
 
 
-def _in_columns(path, encoder, other):
+def _in_columns(error, found):
     """How a file differs from another one in its columns, if both say so."""
-    differences = column_differences(encoder, other, path)
-    return "" if differences is None else f": {differences}"
+    from ..exchange import fingerprint_names
+
+    names = map(fingerprint_names, (found.value, found.other_value))
+    differences = column_differences(*names, found.other.path)
+    return "" if differences is None else f": {error.path} {differences}"
 
 
 def _print_facts(senders, reference, classifier, tau):

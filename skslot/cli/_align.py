@@ -54,21 +54,22 @@ def align(arguments):
     """
     inputs = arguments.reference, arguments.statistics
     refuse_output(arguments, *inputs, suffix=".npz")
-    table = read_table(arguments).of_client(arguments.client)
     what = "a reference, which skslot aggregate -o or --model"
     reference = load_kind(arguments.reference, FOR_ALL_SITES, what)
     reference = getattr(reference, "reference", reference)  # of a model of all sites
+    table = read_table(arguments, made_for=reference).of_client(arguments.client)
     check_same_encoder(table, reference, arguments.reference)
     tau = _strength(reference, arguments)
     moved_by = client_map(table, sent_statistics(arguments), reference, tau, arguments)
     aligned = {
+        **table.beside(),
         "X": moved_by.transform(table.X),
         "fingerprint": _aligned_fingerprint(table.encoder, reference, tau),
     }
     if arguments.labels_file is not None:
         aligned["y"] = table.y
     with writing(arguments):
-        write_npz_atomically(arguments.output, {**table.others, **aligned})
+        write_npz_atomically(arguments.output, aligned)
     announce(
         arguments.output, f"{len(table.X)} rows, aligned with tau = {moved_by.tau:g}"
     )

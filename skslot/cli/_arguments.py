@@ -2,11 +2,13 @@
 
 import argparse
 import inspect
+from collections import Counter
 from glob import glob, has_magic
+from math import isfinite
 from pathlib import Path
 
 from .._clients import plain_name
-from ._plans import site_plan
+from ._plans import plan_of_all_sites, site_plan
 
 FEATURES = (
     ".npz file with X (such as skslot encode writes), .npy file, or a table with a "
@@ -57,16 +59,24 @@ def client_name(text):
 
 def fraction_or(*names):
     """Type of an argument: a number from 0 to 1, or one of some names."""
+    return _number_or(names, "a number from 0 to 1", lambda value: 0 <= value <= 1)
 
+
+def number_or(*names):
+    """Type of an argument: a number, or one of some names."""
+    return _number_or(names, "a number", isfinite)
+
+
+def _number_or(names, what, is_right):
     def convert(text):
         if text in names:
             return text
         try:
             value = float(text)
         except ValueError:
-            value = -1.0
-        if not 0 <= value <= 1:
-            allowed = " or ".join(["a number from 0 to 1", *names])
+            value = float("nan")
+        if not is_right(value):
+            allowed = " or ".join([what, *names])
             raise argparse.ArgumentTypeError(f"{text!r} is not {allowed}")
         return value
 
@@ -95,6 +105,15 @@ class Command(argparse.ArgumentParser):
             "be the same at all sites (default: that fingerprint, or the names of the "
             "columns)",
         )
+        self.add_plan(group)
+
+    def add_rows_of_sites(self):
+        """Which columns of a file with the rows of all sites are what."""
+        self.add_columns(default=", and by default if there is one")
+        self.add_plan(self)
+
+    def add_plan(self, group):
+        """The plan that a table is read by."""
         group.add_argument(
             "--plan",
             type=Path,
@@ -225,20 +244,45 @@ class Command(argparse.ArgumentParser):
         self.add_shrinkage(group)
 
 
-def read_table(arguments, learns=True):
+def read_table(arguments, learns=True, made_for=None):
     """The file of features that ``add_features`` asked for.
 
-    If the site ``learns`` from its rows, these also say what a plan leaves open.
+    If the site ``learns`` from its rows, these also say what a plan leaves open. Of a
+    message that the features are ``made_for``, all that it names are features.
     """
     from ..datasets import load_features
+    from ..exchange import fingerprint_names
 
     columns = columns_of(arguments)
     columns["labels"] = arguments.labels or False  # sent only if somebody asks for it
+    if made_for is not None:
+        columns["known_features"] = fingerprint_names(made_for.encoder) or ()
     if arguments.plan is not None:
         columns["plan"] = site_plan(arguments, learns)
         if arguments.labels is not None:
             columns["labels"] = columns["plan"].label or arguments.labels
     return load_features(arguments.features, encoder=arguments.encoder, **columns)
+
+
+def read_rows_of_sites(arguments, path):
+    """The file that ``add_rows_of_sites`` asked for, its rows to learn from.
+
+    Returns them and the arguments that read the file in Python.
+    """
+    from ..experiments import FeatureSet
+
+    columns = {name: value for name, value in columns_of(arguments).items() if value}
+    if arguments.plan is not None:
+        plan_of_all_sites(arguments)  # refuses what contradicts it
+        columns.pop("labels", None)  # which it names
+        columns["plan"] = str(arguments.plan)
+    return FeatureSet.from_file(path, **columns).training_rows(), columns
+
+
+def reading_code(path, columns):
+    """Arguments of ``FeatureSet.from_file``, as code."""
+    options = (f"{name}={value!r}" for name, value in columns.items())
+    return ", ".join([repr(str(path)), *options])
 
 
 def named_files(names):
@@ -247,6 +291,9 @@ def named_files(names):
     for name in names:
         is_pattern = has_magic(name) and not Path(name).exists()
         paths += map(Path, sorted(glob(name)) if is_pattern else [name])
+    for path, count in Counter(paths).items():
+        if count > 1:
+            raise ValueError(f"{path} is named twice, by itself or by a pattern.")
     return paths
 
 

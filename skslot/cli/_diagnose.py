@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from ._arguments import FEATURES, add_command, columns_of
+from ._arguments import FEATURES, add_command, read_rows_of_sites, reading_code
 from ._terminal import show_progress
 
 READING = """\
@@ -22,7 +22,7 @@ def add_commands(commands):
         help=f"{FEATURES}; client says whose each row is. Of a data set with a split, "
         "the training rows are used",
     )
-    command.add_columns(default=", and by default if there is one")
+    command.add_rows_of_sites()
     command.add_argument(
         "--labels-at-use",
         choices=("shared", "as_now"),
@@ -39,15 +39,14 @@ def diagnose(arguments):
     Rows, classes, empty cells, how labels and features differ between clients, who
     stands out, what accuracy to expect where, and a recommendation in three sentences,
     with code. Without labels there is none. Nothing is written and nothing is sent; it
-    needs the rows of all clients in one file, such as those of a pilot study.
+    needs the rows of all clients in one file, such as those of a pilot study. With
+    --plan, each client fills missing values by its own medians, as sites do.
 
     example: skslot diagnose features.npz --labels-at-use as_now
     """
-    from ..experiments import FeatureSet
     from ..inspection import diagnose
 
-    columns = {name: value for name, value in columns_of(arguments).items() if value}
-    data = FeatureSet.from_file(arguments.features, **columns).training_rows()
+    data, columns = read_rows_of_sites(arguments, arguments.features)
     found = diagnose(
         data.X,
         data.y,
@@ -57,6 +56,5 @@ def diagnose(arguments):
     )
     print(found)
     if found.code:
-        options = (f"{name}={value!r}" for name, value in columns.items())
-        reading = ", ".join([repr(str(arguments.features)), *options])
+        reading = reading_code(arguments.features, columns)
         print(f"\nX, y and client_ids are read by\n\n{READING.format(reading)}")

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from .._text import printable
 from ._arguments import add_command
+from ._site_maps import refuse_rows
 
 
 def add_commands(commands):
@@ -22,6 +23,7 @@ def inspect(arguments):
     from ..exchange import load_messages
 
     path = arguments.message
+    refuse_rows(path)
     files = load_messages([path])
     (message,), header = files, files.headers()[path]
     print(

@@ -18,6 +18,8 @@ COMMANDS = (
     "demo encode bench report diagnose plan summarize aggregate align predict adapt "
     "inspect"
 ).split()
+# Options that may be repeated.
+ONE_NAME_EACH = ("ignore", "id_column")
 
 
 def main(argv=None):
@@ -41,7 +43,7 @@ def main(argv=None):
     SystemExit: 2
     """
     with any_characters():
-        arguments = _parser().parse_args(argv)
+        arguments = _parse(argv)
         try:
             arguments.run(arguments)
             sys.stdout.flush()
@@ -56,6 +58,21 @@ def main(argv=None):
             print("skslot: interrupted", file=sys.stderr)
             return 130
         return 0
+
+
+def _parse(argv):
+    """Arguments; names that are too many get a word on how to give several."""
+    parser = _parser()
+    arguments, strangers = parser.parse_known_args(argv)
+    are_names = any(not each.startswith("-") for each in strangers)
+    used = [name for name in ONE_NAME_EACH if getattr(arguments, name, None)]
+    if are_names and used:
+        option = f"--{used[0].replace('_', '-')}"
+        how = f"takes one name and may be repeated: {option} a {option} b"
+        strangers += [f"({option} {how})"]
+    if strangers:
+        parser.error(f"unrecognized arguments: {' '.join(strangers)}")
+    return arguments
 
 
 def _parser():

@@ -2,8 +2,12 @@
 
 from pathlib import Path
 
+import numpy as np
+
+from .._text import list_groups, spelled_alike
+from .._warnings import warn_user
 from ._aggregate import in_words_of_commands
-from ._arguments import add_command, named_files
+from ._arguments import add_command, named_files, number_or
 from ._outputs import announce, refuse_output
 from ._site_maps import load_kind
 from ._terminal import plain_warnings, print_list
@@ -23,6 +27,14 @@ def add_commands(commands):
         "--labels", metavar="COLUMN", help="column with the labels, if there is one"
     )
     command.add_choice(command)
+    command.add_argument(
+        "--fill",
+        type=number_or("median"),
+        metavar="X",
+        help="what stands for missing values in all columns of numbers: median, which "
+        "each site has of its own, or a number (default: median in columns that miss "
+        "some in TABLE; a gap elsewhere is refused)",
+    )
     command.add_argument(
         "--plan",
         type=Path,
@@ -62,6 +74,11 @@ def plan(arguments):
     """
     refuse_output(arguments, suffix=".toml")
     has_table, has_plan = arguments.features is not None, arguments.plan is not None
+    if has_plan and arguments.fill is not None:
+        raise ValueError(
+            f"--fill is for a draft: {arguments.plan} says what stands for missing "
+            "values. To agree on something else, draft it again or edit it."
+        )
     if has_table and not has_plan and arguments.scaling is None:
         made, what = _draft(arguments), "read it, correct it, send it to all sites"
     elif has_table and has_plan and arguments.client is not None:
@@ -87,6 +104,7 @@ def _draft(arguments):
         id_column=arguments.id_column,
         client_column=arguments.client_column,
         features=arguments.feature_columns,
+        fill=arguments.fill,
     )
     print_list(f"{len(drafted.feature_names)} features", drafted.feature_names)
     if drafted.label is None:
@@ -95,10 +113,42 @@ def _draft(arguments):
         print(f"labels: {drafted.label}: {', '.join(map(str, drafted.classes))}")
     filled = [column.name for column in drafted.columns if column.fill is not None]
     if filled:
-        print_list("missing values, filled by the median of each site", filled)
-    if len(filled) < len(drafted.columns):
-        print('other sites may miss more: add fill = "median", or a number, to columns')
+        by_median = arguments.fill in (None, "median")
+        by = "the median of each site" if by_median else f"{arguments.fill:g}"
+        print_list(f"missing values, filled by {by}", filled)
+    if any(column.fill is column.categories is None for column in drafted.columns):
+        print("other sites may miss more: --fill median fills in all numbers")
+    with plain_warnings():
+        _warn_of_labels(drafted, arguments)
     return drafted
+
+
+def _warn_of_labels(drafted, arguments):
+    """Say what the table shows of labels and categories that sites would stumble on."""
+    from ..datasets import load_features
+
+    values = {column.name: column.categories or () for column in drafted.columns}
+    for name, texts in {drafted.label: drafted.classes, **values}.items():
+        for found in spelled_alike(texts):
+            warn_user(
+                f"{' and '.join(map(repr, found))} in column {name!r} are different to "
+                "a computer; if they are the same, write them alike in the tables of "
+                "all sites, and draft the plan again."
+            )
+    if drafted.label is None:
+        return
+    path, plan = arguments.features, drafted.at_site(arguments.features, None)
+    rows = load_features(path, plan=plan, ignore=arguments.ignore).training_rows()
+    classes, counts = np.unique(rows.y, return_counts=True)
+    few = counts < drafted.min_samples
+    if few.any():
+        groups = dict(zip(classes[few].tolist(), counts[few].tolist(), strict=True))
+        warn_user(
+            f"{path}: {list_groups(groups)}: a site sends no class with fewer than "
+            f"{drafted.min_samples}, the min_samples of the plan. Get more rows, join "
+            "classes, or leave such rows out at each site by skslot summarize "
+            "--drop-small-classes."
+        )
 
 
 def _at_site(arguments):

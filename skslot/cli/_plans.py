@@ -6,14 +6,23 @@ from ._methods import METHODS
 SETTINGS = ("method", "dtype", "min_samples", "epsilon", "delta", "clip")
 
 
-def site_plan(arguments, learns):
-    """The plan that ``--plan`` names, for the site whose file is read."""
+def plan_of_all_sites(arguments):
+    """The plan that ``--plan`` names, for a file with the rows of all sites."""
+    plan = _agreed_plan(arguments)
+    if plan.client is not None:
+        raise ValueError(
+            f"{arguments.plan} is the plan of client {plan.client!r}, with its "
+            "medians: take the one that was sent to all sites."
+        )
+    return plan
+
+
+def _agreed_plan(arguments):
+    """The plan that ``--plan`` names, unless other options contradict it."""
     from ..datasets import StudyPlan
 
     path = arguments.plan
     plan = StudyPlan.load(path)
-    if arguments.encoder is not None:
-        raise ValueError(f"{path} says what the features are: leave --encoder out.")
     if arguments.labels not in (None, "y", plan.label):
         raise ValueError(
             f"{path} says that labels are in {plan.label!r}, which --labels "
@@ -23,6 +32,15 @@ def site_plan(arguments, learns):
         raise ValueError(
             f"{path} says which columns are features: leave --features out."
         )
+    return plan
+
+
+def site_plan(arguments, learns):
+    """The plan that ``--plan`` names, for the site whose file is read."""
+    path = arguments.plan
+    if arguments.encoder is not None:
+        raise ValueError(f"{path} says what the features are: leave --encoder out.")
+    plan = _agreed_plan(arguments)
     client = arguments.client or plan.client
     if plan.client not in (None, client):
         raise ValueError(

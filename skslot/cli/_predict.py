@@ -53,8 +53,10 @@ def predict(arguments):
     -o predictions.csv
     """
     refuse_output(arguments, arguments.model, arguments.statistics)
-    table = read_table(arguments, learns=False)  # a plan may say whose rows they are
-    model, sent = _load_model(arguments), sent_statistics(arguments)
+    model = _load_model(arguments)
+    table = read_table(arguments, learns=False, made_for=model)
+    _check_owner(model, arguments)  # a plan may say whose rows they are
+    sent = sent_statistics(arguments)
     numbers = np.arange(1, len(table.X) + 1)
     table = replace(table, others={"row": numbers, **table.others})
     owners = (getattr(source, "client", None) for source in (arguments, model, sent))
@@ -83,13 +85,16 @@ def _load_model(arguments):
     model = load_kind(path, kinds, what)
     if isinstance(model, LinearModel) and arguments.statistics is not None:
         raise ValueError(f"{path} includes the alignment: leave --statistics out.")
+    return model
+
+
+def _check_owner(model, arguments):
     owner = getattr(model, "client", None)
     if None not in (owner, arguments.client) and str(owner) != arguments.client:
         raise ValueError(
-            f"{path} is for client {owner!r}, not for {arguments.client!r}: it "
-            "includes the alignment of that client."
+            f"{arguments.model} is for client {owner!r}, not for {arguments.client!r}: "
+            "it includes the alignment of that client."
         )
-    return model
 
 
 def _model_of_site(model, table, sent, arguments):

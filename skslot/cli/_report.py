@@ -5,7 +5,15 @@ from pathlib import Path
 from .._atomic import atomic_output
 from .._text import printable
 from .._warnings import ignored
-from ._arguments import FEATURES, add_command, columns_of, fraction_or, named_files
+from ._arguments import (
+    FEATURES,
+    add_command,
+    columns_of,
+    fraction_or,
+    named_files,
+    read_rows_of_sites,
+    reading_code,
+)
 from ._outputs import refuse_output, writing
 from ._terminal import show_progress
 
@@ -23,7 +31,7 @@ def add_commands(commands):
         "the training rows are used. Or the .slot files that skslot summarize wrote, "
         "one of each site",
     )
-    command.add_columns(default=", and by default if there is one")
+    command.add_rows_of_sites()
     command.add_output("FILE.html", "the page")
     command.add_argument(
         "--tau",
@@ -72,7 +80,6 @@ def _first(paths, are_messages):
 
 
 def _page_of_rows(paths, arguments, progress):
-    from ..experiments import FeatureSet
     from ._findings import N_FOLDS, findings_of_rows
     from ._page import render_page
 
@@ -83,8 +90,7 @@ def _page_of_rows(paths, arguments, progress):
             "name the .slot files that skslot summarize makes of each."
         )
     (path,) = paths
-    columns = {name: value for name, value in columns_of(arguments).items() if value}
-    data = FeatureSet.from_file(path, **columns).training_rows()
+    data, columns = read_rows_of_sites(arguments, path)
     if data.y is None and arguments.tau == "auto":
         raise ValueError(
             f"{path} has no labels, which --tau auto compares; name them by --labels, "
@@ -94,10 +100,9 @@ def _page_of_rows(paths, arguments, progress):
     progress.total = 5 + N_FOLDS if is_searched else 5
     findings = findings_of_rows(data, arguments.tau, progress.begin)
     # code that anybody can run who has the files, wherever they lie
-    if "labels_file" in columns:
-        columns["labels_file"] = Path(columns["labels_file"]).name
-    options = (f"{name}={value!r}" for name, value in columns.items())
-    reading = ", ".join([repr(path.name), *options])
+    for name in {"labels_file", "plan"} & columns.keys():
+        columns[name] = Path(columns[name]).name
+    reading = reading_code(path.name, columns)
     return _rendered(findings, reading, render_page, progress)
 
 
@@ -105,7 +110,8 @@ def _page_of_messages(paths, arguments, progress):
     from ._findings import findings_of_messages
     from ._page import render_page
 
-    given = [name for name, value in columns_of(arguments).items() if value]
+    columns = {**columns_of(arguments), "plan": arguments.plan}
+    given = [name for name, value in columns.items() if value]
     if given:
         raise ValueError(
             f"--{given[0].replace('_', '-')} is about columns of features, which "

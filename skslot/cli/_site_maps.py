@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from .._clients import shorten
+from .._clients import column_differences, shorten
 from .._text import printable, quoted
 from .._warnings import warn_user
 from ._terminal import plain_warnings
@@ -57,9 +57,23 @@ def load_kind(path, names, what):
     """Message in a file; refused unless it is of one of some classes of messages."""
     from .. import exchange
 
+    refuse_rows(path)
     message = exchange.load_message(path)
     check_kind(path, type(message), names, what)
     return message
+
+
+def refuse_rows(path):
+    """Refuse a table, or another file that is none of ours, where a message is due."""
+    from ..exchange import load_messages
+
+    is_ours = path.suffix == ".slot" or load_messages([path]).headers()[path]
+    if not is_ours and path.is_file():
+        raise ValueError(
+            f"{path} is no message of skslot, which are the .slot files that it "
+            "writes. Tables and other features are for skslot plan, summarize, "
+            "diagnose and report."
+        )
 
 
 def check_kind(path, kind, names, what):
@@ -83,24 +97,26 @@ def check_is_of_client(path, kind, client):
 
 def check_same_encoder(table, message, path):
     """Refuse features that a reference or model was not made for."""
+    from ..exchange import fingerprint_names
+
     n_features = table.X.shape[1]
     if table.encoder == message.encoder and n_features == message.n_features:
         return
+    names = map(fingerprint_names, (table.encoder, message.encoder))
+    differences = column_differences(*names, path)
     by_plan = [str(each.encoder).startswith("plan:") for each in (table, message)]
     if any(by_plan):
         remedy = "hand over the plan that it was made by, by --plan FILE.toml."
         if all(by_plan):
-            differences = column_differences(table.encoder, message.encoder)
             remedy = "the plans differ in what they make of columns or labels"
-            remedy += "." if differences is None else f": {differences}."
+            remedy += "." if differences is None else f": it {differences}."
         elif by_plan[0]:
             remedy = "it was made without a plan: leave --plan out."
         raise ValueError(f"{table.path} does not fit {path}: {remedy}")
-    differences = column_differences(table.encoder, message.encoder)
     if differences is not None:
         raise ValueError(
             f"the features of {table.path} are not those that {path} was made of: "
-            f"{differences}. {_column_remedy(table, message)}"
+            f"it {differences}. {_column_remedy(table, message)}"
         )
     if n_features != message.n_features:
         raise ValueError(
@@ -117,21 +133,6 @@ def check_same_encoder(table, message, path):
         f"for {message.encoder!r}: --encoder gives a name to what made the features, "
         "the same for all files."
     )
-
-
-def column_differences(here, there, whose="it"):
-    """How the columns of a table differ from others, if both say what they are."""
-    from ..exchange import fingerprint_names
-
-    names, others = fingerprint_names(here), fingerprint_names(there)
-    if None in (names, others) or names == others:
-        return None
-    extra = [name for name in names if name not in others]
-    missing = [name for name in others if name not in names]
-    parts = [f"has {shorten(extra)} more"] if extra else []
-    parts += [f"lacks {shorten(missing)}"] if missing else []
-    parts = parts or [f"has another order than {shorten(others)}"]
-    return f"{whose} {' and '.join(parts)}"
 
 
 def _column_remedy(table, message):

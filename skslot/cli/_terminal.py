@@ -6,12 +6,10 @@ import re
 import sys
 import textwrap
 import time
-import unicodedata
 import warnings
-from collections import defaultdict
 from contextlib import contextmanager, suppress
 
-from .._text import printable
+from .._text import printable, spelled_alike
 
 # What the system says of a pipe or a disk that takes no more.
 NO_TAKERS = {errno.EPIPE, errno.ENOSPC, errno.EFBIG}
@@ -143,15 +141,13 @@ def warn_of_spellings(labels):
 
     ``labels`` has pairs of a label and the client that it is of.
     """
-    spellings = defaultdict(dict)
+    clients = {}
     for label, client in labels:
-        plain = unicodedata.normalize("NFKC", str(label)).strip().casefold()
-        spellings[plain].setdefault(label, client)
-    for found in spellings.values():
-        if len(found) > 1:
-            texts = (f"{label!r} (client {client})" for label, client in found.items())
-            warnings.warn(
-                f"{' and '.join(texts)} are different classes; if they are the same, "
-                "write the label alike at all sites and summarize again.",
-                stacklevel=2,
-            )
+        clients.setdefault(label, client)
+    for found in spelled_alike(clients):
+        texts = (f"{label!r} (client {clients[label]})" for label in found)
+        warnings.warn(
+            f"{' and '.join(texts)} are different classes; if they are the same, write "
+            "the label alike at all sites and summarize again.",
+            stacklevel=2,
+        )

@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 import numpy as np
 
 from .._clients import shorten
-from .._text import quoted
+from .._text import plain_spelling, quoted
 
 # Names that mean something, here with one value for each row ...
 ROW_NAMES = ("y", "client", "split", "domain", "path")
@@ -62,17 +62,19 @@ class ColumnChoice:
     """What somebody said of the columns of a table.
 
     ``others`` are no features, and ``wanted`` names those that are, by names and
-    patterns; None takes all others.
+    patterns; None takes all others. ``known`` were named as features before.
     """
 
     others: frozenset = frozenset()
     wanted: tuple | None = None
+    known: frozenset = frozenset()
 
     @classmethod
-    def of(cls, features=None, *others):
+    def of(cls, features=None, *others, known=()):
         """From arguments: one name, a list of them or None."""
         names = frozenset(name for each in others for name in as_names(each))
-        return cls(names, None if features is None else tuple(as_names(features)))
+        wanted = None if features is None else tuple(as_names(features))
+        return cls(names, wanted, frozenset(as_names(known)))
 
     def features(self, path, names, index=()):
         """Names of the columns that are features, in the order that was asked for."""
@@ -91,7 +93,7 @@ class ColumnChoice:
 
     def explicit(self, names):
         """Columns that were named as features, and not by a pattern."""
-        return set(names).intersection(self.wanted or ())
+        return set(names).intersection({*(self.wanted or ()), *self.known})
 
     def refuse_suspects(self, path, columns):
         """Refuse features that look like something else, unless they were named.
@@ -122,17 +124,21 @@ class ColumnChoice:
 
     def refuse_labels(self, path, y, columns):
         """Refuse features that are the labels once more, unless they were named."""
-        if y.dtype.kind not in "biuf" or len(np.unique(y)) < 2:
-            return
-        if len(y) < FEWEST_ROWS:
-            return
         named = self.explicit(columns)
+        _, codes = np.unique(_spelled_plainly(y), return_inverse=True)
         for name, values in columns.items():
-            if name not in named and np.array_equal(values, y):
-                raise ValueError(
-                    f"{path}: column {name!r} has the same values as the labels, which "
-                    f"would give them away; {leave_out(name)}; {self._take_in(name)}."
-                )
+            firsts = [] if name in named else _rows_of_copy(values, codes)
+            if not len(firsts):
+                continue
+            pairs = [(_plain(values[row]), _plain(y[row])) for row in firsts]
+            what = "has the same values as the labels"
+            if any(value != label for value, label in pairs):
+                texts = [f"{value} for {label}" for value, label in pairs[:3]]
+                what = f"says the same as the labels, {', '.join(texts)}"
+            raise ValueError(
+                f"{path}: column {name!r} {what}, which would give them away; "
+                f"{leave_out(name)}; {self._take_in(name)}."
+            )
 
     def _wanted(self, path, names, candidates, others):
         features = {}
@@ -150,7 +156,8 @@ class ColumnChoice:
             if not found:
                 raise ValueError(
                     f"{path} has no column that is {wanted!r} or matches it"
-                    f"{_if_several(wanted, names)}; it has: {', '.join(names)}."
+                    f"{_if_several(wanted, names, '--features')}; it has: "
+                    f"{', '.join(names)}."
                 )
             features |= dict.fromkeys(found)
         return list(features)
@@ -181,8 +188,10 @@ class ColumnChoice:
 
 
 def as_names(names):
-    """One name, or several."""
-    return [names] if isinstance(names, str) else list(names or ())
+    """One name, or any sequence of them."""
+    if names is None:
+        return []
+    return [names] if isinstance(names, str) else list(map(str, names))
 
 
 def check_names(path, names, asked_for, features=()):
@@ -218,16 +227,53 @@ def is_number(text):
         return False
 
 
-def _if_several(name, names):
+def _if_several(name, names, option="--ignore"):
     """What to do about names that were written as one."""
     parts = [part.strip() for part in re.split(r"[,;]", name)]
     if len(parts) == 1 or not set(parts) <= set(names):
         return ""
-    options = " ".join(f"--ignore {quoted(part)}" for part in parts)
+    texts = [quoted(part) for part in parts]
+    if option == "--features":
+        shown, how = " ".join([option, *texts]), ", with spaces between"
+    else:
+        shown, how = " ".join(f"{option} {text}" for text in texts), ""
     return (
         f", but {shorten(parts)}: name them one by one, in Python as a list, at the "
-        f"command line as {options} (--features takes several, with spaces between)"
+        f"command line as {shown}{how}"
     )
+
+
+def _rows_of_copy(values, codes):
+    """A row of each label if a column is the labels, by whatever names; else none.
+
+    ``codes`` number the labels of rows. Where a value is missing, nothing is compared.
+    """
+    values = np.asarray(values)
+    known = np.arange(len(values))
+    if values.dtype.kind == "U":
+        known = known[~np.isin(values, list(MISSING))]
+        values = _spelled_plainly(values)
+    found, firsts, which = np.unique(
+        codes[known], return_index=True, return_inverse=True
+    )
+    firsts = known[firsts]
+    are_labels = len(known) >= FEWEST_ROWS and 2 <= len(found) <= len(known) / 2
+    if are_labels and np.array_equal(values[known], values[firsts][which]):
+        return firsts if len(np.unique(values[firsts])) == len(found) else []
+    return []
+
+
+def _spelled_plainly(values):
+    """Texts in one spelling; numbers as they are."""
+    if values.dtype.kind != "U":
+        return values
+    texts, which = np.unique(values, return_inverse=True)
+    return np.array([plain_spelling(text) for text in texts])[which]
+
+
+def _plain(value):
+    """A value or label as a person writes it."""
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _known_values(values):

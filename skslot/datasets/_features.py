@@ -3,6 +3,7 @@
 import csv
 import re
 from dataclasses import dataclass, replace
+from os import PathLike
 from pathlib import Path
 from zipfile import BadZipFile
 from zlib import error as ZlibError
@@ -14,6 +15,7 @@ from .._optional import import_optional
 from ._columns import (
     FILE_NAMES,
     MISSING,
+    ONLY_IN_NPZ,
     ROW_NAMES,
     ColumnChoice,
     as_names,
@@ -91,6 +93,10 @@ class FeatureTable(RowsOfClients):
     def name(self):
         return self.path
 
+    @property
+    def is_table(self):
+        return self.path.suffix.lower() in TABLES
+
     def select(self, rows):
         others = self.others | {n: a[rows] for n, a in self.per_row().items()}
         return replace(super().select(rows), others=others)
@@ -109,8 +115,22 @@ class FeatureTable(RowsOfClients):
             )
         return self.select(rows)
 
+    def beside(self):
+        """Arrays that stand beside the features in an ``.npz`` file."""
+        if not self.is_table:
+            return self.others
+        for name in ("columns", *ONLY_IN_NPZ):
+            if name in self.others:
+                raise ValueError(
+                    f"{self.path} has a column {name!r}, which means something else in "
+                    ".npz files, such as the one to be written: rename it."
+                )
+        return {**self.others, "columns": np.array(self.feature_names)}
+
     def per_row(self):
         """Those of the others that have something for each row."""
+        if self.is_table:
+            return self.others
         return {
             name: array
             for name, array in self.others.items()
@@ -127,6 +147,7 @@ def load_features(
     id_column=(),
     client_column=None,
     features=None,
+    known_features=(),
     encoder=None,
     plan=None,
 ):
@@ -147,26 +168,29 @@ def load_features(
         none.
     labels_file : str or path-like, default=None
         Labels in a file of their own: ``.npy``, or text with one per line.
-    ignore : str or list of str, default=()
+    ignore : str or sequence of str, default=()
         Columns that are no features. Of ``y``, ``client``, ``domain``, ``split`` and
         ``path``, which never are, also what they say is ignored.
-    id_column : str or list of str, default=()
+    id_column : str or sequence of str, default=()
         Columns that identify rows, such as the number of a patient: no features.
     client_column : str, default=None
         Column or array that says whose each row is; by default ``client``, if there is
         one.
-    features : str or list of str, default=None
+    features : str or sequence of str, default=None
         Which columns of a table are features, in this order: names, or patterns such
         as ``"f*"`` for those in the order of the table. All others stand beside the
         features. By default, all columns that are nothing else. Columns that look like
         identifiers, labels or names of sites are refused unless they are named here,
         and not only by a pattern, see Notes.
+    known_features : str or sequence of str, default=()
+        Names that are no longer to be questioned, such as those that a model was made
+        of: a column of that name is not refused for what it looks like.
     encoder : str, default=None
         What made the features, if no fingerprint in the file says it.
-    plan : StudyPlan, default=None
-        Which columns of a table are features and what is made of them. The labels are
-        then in its column unless ``labels`` is False, and its fingerprint is the
-        encoder.
+    plan : StudyPlan, str or path-like, default=None
+        Which columns of a table are features and what is made of them, or the file
+        that says it. The labels are then in its column unless ``labels`` is False, and
+        its fingerprint is the encoder.
 
     Returns
     -------
@@ -204,7 +228,8 @@ def load_features(
 
     Notes
     -----
-    In tables, these are refused as features, unless ``features`` or a plan names them.
+    In tables, these are refused as features, unless ``features``, ``known_features`` or
+    a plan names them.
 
     *Identifiers.* A column of text in which no two rows are equal. A column of whole
     numbers in which no two rows are equal, if that is no chance, which is if five pairs
@@ -215,7 +240,8 @@ def load_features(
 
     *Labels.* A column of text or whole numbers with a name such as ``diagnosis``,
     ``target`` or ``class``, and at most 20 different values or half as many as there
-    are rows; and a column with the same values as the labels.
+    are rows; and a column that says the same as the labels, in the same values or in
+    others.
 
     *Sites.* A column like that with a name such as ``site`` or ``hospital``.
 
@@ -243,21 +269,29 @@ def load_features(
         )
     if labels and labels_file is not None:
         raise ValueError("give labels or labels_file, not both.")
+    if isinstance(plan, str | PathLike):
+        from ._plan import StudyPlan
+
+        plan = StudyPlan.load(plan)
     if plan is not None and labels is None and labels_file is None:
         labels = plan.label or False
     if plan is not None and features is not None:
         raise ValueError("the plan says which columns are features: leave them out.")
     ignored = {*as_names(ignore)}
-    choice = ColumnChoice.of(features, ignored, id_column, client_column, labels or ())
+    no_features = (ignored, id_column, client_column, labels or ())
+    choice = ColumnChoice.of(features, *no_features, known=known_features)
     if plan is None:
-        X, others = READERS[path.suffix.lower()](path, choice)
+        X, others, facts = READERS[path.suffix.lower()](path, choice)
     else:
         X, others = plan.read(path)
-        check_names(path, list(others), choice.others)
+        facts = _facts(plan.feature_names, plan.fingerprint)
+        _check_beside_plan(path, plan, list(others), choice.others)
         if client_column is None and plan.client_column in others:
             client_column = plan.client_column
     _check_features(path, X)
-    used = {name: array for name, array in others.items() if name not in ignored}
+    is_table = path.suffix.lower() in TABLES
+    unused = {*ignored, *(ONLY_IN_NPZ if is_table else ())}
+    used = {name: array for name, array in others.items() if name not in unused}
     if client_column is not None:
         used["client"] = others[client_column]
     for name in ROW_NAMES:
@@ -270,8 +304,8 @@ def load_features(
         y = _check_labels(path, labels or "y", others[labels or "y"], len(X))
         if plan is not None:
             plan.check_classes(path, y)
-    columns = others.get("columns", np.empty(0))
-    if y is not None and plan is None and path.suffix.lower() in TABLES:
+    columns = facts.get("columns", np.empty(0))
+    if y is not None and plan is None and is_table:
         choice.refuse_labels(path, y, dict(zip(columns.tolist(), X.T, strict=True)))
     return FeatureTable(
         path,
@@ -279,11 +313,27 @@ def load_features(
         y,
         _clients(path, used),
         _split(path, used),
-        _encoder(path, others, encoder),
+        _encoder(path, facts, encoder),
         columns.tolist() if columns.shape == X.shape[1:] else None,
         _one_value(path, used, "dataset"),
         others,
     )
+
+
+def _facts(names, fingerprint):
+    """What is known of all rows of a table."""
+    return {"columns": np.array(names), "fingerprint": np.array(fingerprint)}
+
+
+def _check_beside_plan(path, plan, names, asked_for):
+    """Refuse to leave out what the plan takes, and what is not there."""
+    for column in plan.columns:
+        if column.name in asked_for:
+            raise ValueError(
+                f"{path}: column {column.name!r} is a feature of the plan, and nothing "
+                "else beside it: name another column, or agree on another plan."
+            )
+    check_names(path, names, asked_for)
 
 
 # -------------------------------------------------------------- files of NumPy
@@ -302,7 +352,7 @@ def _read_numpy(path, choice):
             f"{path} must hold an array X with the features; it has: "
             f"{', '.join(arrays) or 'nothing'}."
         )
-    return arrays.pop("X"), arrays
+    return arrays.pop("X"), arrays, arrays
 
 
 def _load_numpy(path):
@@ -352,7 +402,7 @@ def _read_csv(path, choice):
         raise ValueError(f"{path} is not UTF-8; save it as CSV UTF-8.") from error
     frame.columns = names
     choice.refuse_suspects(path, {name: frame[name].to_numpy() for name in features})
-    return frame[features].to_numpy(), _beside(frame, features)
+    return frame[features].to_numpy(), *_beside(frame, features)
 
 
 def _read_header(path):
@@ -417,7 +467,7 @@ def _read_arrow(path, choice):
     values = {name: _numbers_or_texts(path, frame[name]) for name in features}
     choice.refuse_suspects(path, values)
     X = np.column_stack([_numbers(path, frame[name]) for name in features])
-    return X, _beside(frame, features)
+    return X, *_beside(frame, features)
 
 
 def _numbers_or_texts(path, column):
@@ -497,9 +547,7 @@ def _beside(frame, features):
     for name in frame.columns.drop(features):
         array = np.array(frame[name].tolist())
         others[name] = array.astype(str) if array.dtype.hasobject else array
-    others["columns"] = np.array(features)
-    others["fingerprint"] = np.array(feature_fingerprint(features))
-    return others
+    return others, _facts(features, feature_fingerprint(features))
 
 
 def _import_for(path, module):
@@ -627,9 +675,9 @@ def _split(path, used):
     return np.array([part_of[name] for name in plain.tolist()])
 
 
-def _encoder(path, others, encoder):
+def _encoder(path, facts, encoder):
     """What made the features; a fingerprint is not overruled, names of columns are."""
-    found = _one_value(path, others, "fingerprint")
+    found = _one_value(path, facts, "fingerprint")
     is_known = READERS[path.suffix.lower()] is _read_numpy and found is not None
     if is_known and encoder not in (None, found):
         raise ValueError(

@@ -300,11 +300,13 @@ class StudyPlan:
         id_column=(),
         client_column=None,
         features=None,
+        fill=None,
     ):
         """Draft a plan from the table of one site.
 
         Columns of numbers are taken as they are, with the median of each site for
         missing values if this table has some. Columns of text are taken as categories.
+        A column that says the same as the labels is refused.
 
         Parameters
         ----------
@@ -312,16 +314,19 @@ class StudyPlan:
             A table: ``.csv``, ``.parquet`` or ``.feather``.
         label : str, default=None
             Column with the labels.
-        ignore : str or list of str, default=()
+        ignore : str or sequence of str, default=()
             Columns that are no features.
-        id_column : str or list of str, default=()
+        id_column : str or sequence of str, default=()
             Columns that identify rows: no features.
         client_column : str, default=None
             Column that says whose each row is; by default ``client``, if there is one.
-        features : str or list of str, default=None
+        features : str or sequence of str, default=None
             Which columns are features, by names and patterns, see
             :func:`load_features`; columns that look like identifiers, labels or names
             of sites have to be named.
+        fill : "median" or float, default=None
+            What stands for missing values in all columns of numbers, those too that
+            miss none in this table: other sites may miss some, and a plan is sent once.
 
         Returns
         -------
@@ -333,11 +338,13 @@ class StudyPlan:
         cells = _columns(path)
         used = {name: cells[name] for name in choice.features(path, list(cells))}
         choice.refuse_suspects(path, used)
-        columns = (_draft_column(path, name, cells) for name, cells in used.items())
+        columns = (_draft_column(path, name, used[name], fill) for name in used)
         plan = cls(tuple(columns), label, client_column=client_column)
         y = load_features(path, plan=plan.at_site(path, None), ignore=ignore).y
-        classes = () if y is None else tuple(np.unique(y).tolist())
-        return replace(plan, classes=classes)
+        if y is None:
+            return plan
+        choice.refuse_labels(path, y, used)
+        return replace(plan, classes=tuple(np.unique(y).tolist()))
 
     def at_site(self, path, client, client_column=None):
         """Fill in what is of one site: its name and its medians.
@@ -363,18 +370,28 @@ class StudyPlan:
             return plan
         cells = _columns(Path(path))
         rows = plan._rows_to_learn_from(path, client_column)
+        return plan._with_medians(lambda c: c.median_of(path, cells[c.name], rows))
+
+    def _features_of_site(self, path, cells, rows):
+        """Features of one site, with the medians of some of its rows."""
+        plan = self._with_medians(lambda c: c.median_of(path, cells[c.name], rows))
+        return plan._features(path, cells)
+
+    def _features(self, path, cells):
+        return np.hstack(
+            [each.features(path, cells[each.name]) for each in self.columns]
+        )
+
+    def _with_medians(self, median_of):
         columns = [
-            replace(column, median=column.median_of(path, cells[column.name], rows))
-            if column.is_open
-            else column
+            replace(column, median=median_of(column)) if column.is_open else column
             for column in self.columns
         ]
-        return replace(plan, columns=tuple(columns))
+        return replace(self, columns=tuple(columns))
 
     def _rows_to_learn_from(self, path, client_column):
         """Positions of the training rows of the site."""
-        any_fill = [replace(c, median=0.0) if c.is_open else c for c in self.columns]
-        plan = replace(self, columns=tuple(any_fill))
+        plan = self._with_medians(lambda column: 0.0)
         table = load_features(
             path, plan=plan, labels=False, client_column=client_column
         )
@@ -445,7 +462,7 @@ class StudyPlan:
         X : ndarray of shape (n_samples, n_features)
             The features.
         others : dict of ndarray
-            The other columns as text, and what the features are.
+            The other columns as text.
         """
         cells = _columns(Path(path))
         names = [column.name for column in self.columns]
@@ -461,13 +478,45 @@ class StudyPlan:
             raise ValueError(
                 f"{path}: values of {shorten(gaps)} are missing, and the plan has no "
                 "fill for them: agree on one for each column, a number or 'median', "
-                "and send the plan to all sites again."
+                "and send the plan to all sites again. skslot plan --fill median "
+                "agrees on it for all columns from the start."
             )
-        made = [column.features(path, cells[column.name]) for column in self.columns]
         others = {n: np.array(column) for n, column in cells.items() if n not in names}
-        others["columns"] = np.array(self.feature_names)
-        others["fingerprint"] = np.array(self.fingerprint)
-        return np.hstack(made), others
+        return self._features(path, cells), others
+
+    def load_sites(self, path, **columns):
+        """Load a table with the rows of several sites, as each of them would.
+
+        Parameters
+        ----------
+        path : str or path-like
+            The table.
+        **columns : dict
+            Other parameters of :func:`load_features`.
+
+        Returns
+        -------
+        features : object
+            What :func:`load_features` returns. Medians that the plan leaves open are,
+            for the rows of each client, those of its own training rows.
+        """
+        if not any(column.is_open for column in self.columns):
+            return load_features(path, plan=self, **columns)
+        plan = self._with_medians(lambda column: 0.0)
+        table = load_features(path, plan=plan, **columns)
+        if table.client_ids is None:
+            return table
+        X, cells = table.X.copy(), _columns(table.path)
+        is_training = np.full(len(X), table.split is None) | (table.split == "train")
+        for client in np.unique(table.client_ids).tolist():
+            rows = np.flatnonzero(table.client_ids == client)
+            training = is_training[rows]
+            X[rows] = self._features_of_site(
+                f"{path}, client {client!r}",
+                {name: [column[row] for row in rows] for name, column in cells.items()},
+                training if training.any() else ~training,
+            )
+        return replace(table, X=X)
 
     def check_classes(self, path, y):
         """Refuse labels that are not among the classes of the plan.
@@ -558,16 +607,23 @@ class StudyPlan:
         return cls(tuple(columns), classes=classes, **texts, **message)
 
 
-def _draft_column(path, name, cells):
+def _draft_column(path, name, cells, fill):
     found = {_plain(cell) for cell in set(cells) - MISSING}
     has_gaps = not MISSING.isdisjoint(cells)
-    if found and all(map(is_number, found)):
-        return PlannedColumn(name, fill="median" if has_gaps else None)
-    if not 1 <= len(found) <= MOST_CATEGORIES:
+    if not found:
         raise ValueError(
-            f"{path}: column {name!r} has {len(found)} different texts, which are no "
-            f"categories. If it is no feature, {leave_out(name)}; else write it as "
-            "numbers."
+            f"{path}: column {name!r} is empty: nothing tells whether it has numbers "
+            f"or categories; {leave_out(name)}, or draft the plan from a table that "
+            "has values there."
+        )
+    texts = sorted(each for each in found if not is_number(each))
+    if not texts:
+        return PlannedColumn(name, fill="median" if has_gaps and fill is None else fill)
+    if len(found) > MOST_CATEGORIES:
+        raise ValueError(
+            f"{path}: column {name!r} has {len(found)} different values, which are no "
+            f"categories, and {shorten(texts, 3)} are no numbers. If it is no feature, "
+            f"{leave_out(name)}; else write it as numbers."
         )
     unknown = "column" if has_gaps else "refuse"
     return PlannedColumn(name, categories=tuple(sorted(found)), unknown=unknown)

@@ -12,7 +12,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._clients import number_unnamed, shorten, warn_of_lost_classes
+from .._clients import (
+    column_differences,
+    number_unnamed,
+    shorten,
+    warn_of_lost_classes,
+)
 from .._warnings import warn_user
 from ..trust import cap_shares, guard_clients
 from ._errors import MessageError, short
@@ -161,25 +166,16 @@ def find_misfits(messages):
     return misfits
 
 
-def _other_columns(names, others, whose):
-    """How the columns of a table differ from those of another one."""
-    extra = [name for name in names if name not in others]
-    missing = [name for name in others if name not in names]
-    parts = [f"has columns {shorten(extra)} that {whose} has not"] if extra else []
-    parts += [f"lacks columns {shorten(missing)} of {whose}"] if missing else []
-    same = f"has the columns of {whose} in another order, {shorten(names)}"
-    return f"{' and '.join(parts) or same}."
-
-
 def _difference(trait, value, other, whose):
     """How a message differs from another one, and what to do about it."""
     same_encoder = "All clients must use the same encoder."
     if trait == "number of features":
         return f"has {value} features, {whose} {other}. {same_encoder}"
     if trait == "encoder":
-        names, other_names = fingerprint_names(value), fingerprint_names(other)
-        if None not in (names, other_names) and names != other_names:
-            return f"{_other_columns(names, other_names, whose)} {same_encoder}"
+        names = map(fingerprint_names, (value, other))
+        differences = column_differences(*names, whose)
+        if differences is not None:
+            return f"{differences}. {same_encoder}"
         remedy = (
             "If it is the same, say so everywhere by message.with_encoder(...)."
             if None in (value, other)

@@ -8,7 +8,7 @@ from sklearn.kernel_approximation import RBFSampler
 
 from .._warnings import ignored
 from ..alignment import AlignmentWarning, FederatedOTAligner
-from ..datasets import load_digit_scanners, load_features
+from ..datasets import StudyPlan, load_digit_scanners, load_features
 from ..datasets._features import RowsOfClients
 from ..model_selection import paper_split, split_clients
 
@@ -105,7 +105,7 @@ class FeatureSet(RowsOfClients):
         ]
 
     @classmethod
-    def from_file(cls, path, **columns):
+    def from_file(cls, path, *, plan=None, **columns):
         """Read a file such as ``skslot encode`` writes, or a table.
 
         Parameters
@@ -113,8 +113,11 @@ class FeatureSet(RowsOfClients):
         path : str or path-like
             Any file that :func:`skslot.datasets.load_features` reads, if it says whose
             each row is.
+        plan : StudyPlan, str or path-like, default=None
+            What is made of the columns of a table, see
+            :meth:`skslot.datasets.StudyPlan.load_sites`, or the file that says it.
         **columns : dict
-            Its parameters ``labels``, ``labels_file``, ``ignore``, ``id_column``,
+            Other parameters: ``labels``, ``labels_file``, ``ignore``, ``id_column``,
             ``client_column`` and ``features``.
 
         Returns
@@ -123,7 +126,12 @@ class FeatureSet(RowsOfClients):
             The name is that of the file, without its ending. Rows for validation are
             left out, since no experiment has a use for them.
         """
-        table = load_features(path, **columns)
+        if plan is None:
+            table = load_features(path, **columns)
+        else:
+            by_file = not isinstance(plan, StudyPlan)
+            plan = StudyPlan.load(plan) if by_file else plan
+            table = plan.load_sites(path, **columns)
         if table.client_ids is None:
             raise ValueError(
                 f"{path} must say whose each row is: by client, another column that "

@@ -10,6 +10,7 @@ from sklearn.utils import check_array
 from .._clients import (
     FEATURES,
     clients_array,
+    naming_odd_columns,
     number_clients,
     shorten,
     split_client_column,
@@ -210,7 +211,8 @@ def _read(X, client_ids, client_column):
             "diagnose compares clients; pass client_ids, one for each row, or name the "
             "column of X that has them by client_column."
         )
-    return check_array(X, **{**FEATURES, "dtype": np.float64}), client_ids
+    with naming_odd_columns(X, client_column):
+        return check_array(X, **{**FEATURES, "dtype": np.float64}), client_ids
 
 
 def _refuse_missing(X, clients, codes):

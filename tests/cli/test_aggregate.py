@@ -262,7 +262,10 @@ def test_different_encoders_name_both_files(server, capsys):
         ("A.slot", "nothing to write: give -o"),
         ("none*.slot -o r.slot", "no file matches none"),
         ("nowhere.slot -o r.slot --skip-refused", "all files were refused"),
-        ("A.slot A.slot -o r.slot", "A.slot.* twice"),
+        (
+            "A.slot A.slot -o r.slot",
+            "error: A.slot is named twice, by itself or by a pat",
+        ),
         ("A.slot other/A.slot --site-models models", "same name in different folders"),
         ("A.slot --site-models nowhere/models", "does not exist"),
         ("A.slot --site-models B.slot", "exists already"),

@@ -88,30 +88,38 @@ def test_identifiers_stand_beside_predictions(model):
             {"blood": np.linspace(0, 1, np.sum(CLIENTS == "A"))},
             COLUMNS,
             [
-                "it has ['blood'] more.",
+                "it has columns ['blood'] that global.slot has not.",
                 "--id-column or --ignore or --labels blood leaves",
                 "--features age weight height pulse dose score takes the right ones",
                 "--plan",
             ],
         ),
-        ({"columns": NAMES[1:]}, COLUMNS, ["it lacks ['age'].", "must be renamed"]),
+        (
+            {"columns": NAMES[1:]},
+            COLUMNS,
+            ["it lacks columns ['age'] of global.slot.", "must be renamed"],
+        ),
         (
             {},
             f"{COLUMNS} --ignore age",
-            ["it lacks ['age'].", "['age'] are in the file, but named by --ignore"],
+            ["it lacks columns ['age']", "['age'] are in the file, but named by --ig"],
         ),
         (
             {"columns": NAMES[::-1]},
             COLUMNS,
             [
-                "it has another order than ['age', 'weight'",
+                "it has the columns of global.slot in another order, ['score', 'dose'",
                 "--features age weight height pulse dose score takes",
             ],
         ),
         (
             {"columns": NAMES[:5], "points": X[CLIENTS == "A", 5]},
             COLUMNS,
-            ["it has ['points'] more and lacks ['score'].", "must be renamed"],
+            [
+                "it has columns ['points'] that global.slot has not and lacks columns "
+                "['score'] of global.slot.",
+                "must be renamed",
+            ],
         ),
     ],
 )
@@ -160,7 +168,10 @@ def test_server_names_columns_that_sites_do_not_share(model, capsys):
     assert run(f"{command} -o B.slot") == 0
     capsys.readouterr()
     error = error_of("aggregate ?.slot --model other.slot", capsys)
-    assert "B.slot and A.slot have different columns: B.slot lacks ['age']" in error
+    words = (
+        "B.slot and A.slot have different columns: B.slot lacks columns ['age'] of A"
+    )
+    assert words in error
     assert "--features" in error
 
 
@@ -220,6 +231,76 @@ def test_columns_joined_by_a_comma_are_told_apart(hospital, capsys):
     error = error_of(command, capsys)
     assert "has no column 'patient,diagnosis', but ['patient', 'diagnosis']" in error
     assert "--ignore patient --ignore diagnosis" in error
+    command = "summarize hospital.csv --client A --features age,dose -o A.slot"
+    error = error_of(command, capsys)
+    assert "at the command line as --features age dose, with spaces between" in error
+    assert "--ignore" not in error
+
+
+def test_a_second_name_after_ignore_gets_a_hint(hospital, capsys):
+    for option in ("--ignore", "--id-column"):
+        command = f"summarize hospital.csv --client A {option} patient diagnosis"
+        with pytest.raises(SystemExit):
+            run(f"{command} -o A.slot")
+        error = capsys.readouterr().err
+        assert f"diagnosis ({option} takes one name and may be repeated: " in error
+    with pytest.raises(SystemExit):
+        run("summarize hospital.csv --client A --wrong -o A.slot")
+    assert "repeated" not in capsys.readouterr().err
+
+
+def test_what_the_model_names_is_taken_whatever_it_looks_like(hospital, capsys):
+    """Who made the model has named it; here nobody has to name it again."""
+    options = "--labels diagnosis --min-samples 1"
+    for site in SITES:
+        number = np.arange(np.sum(CLIENTS == site))
+        write_table(f"{site}.csv", site, patient=number)
+        command = f"summarize {site}.csv --client {site} {options} --features * patient"
+        assert run(f"{command} -o {site}.slot") == 0
+    assert run("aggregate ?.slot --model global.slot") == 0
+    write_table("new.csv", patient=np.arange(np.sum(CLIENTS == "A")))
+    command = "predict new.csv --model global.slot --statistics A.slot"
+    assert run(f"{command} --ignore diagnosis -o out.csv") == 0
+    command = "align new.csv --reference global.slot --client A --ignore diagnosis"
+    assert run(f"{command} -o out.npz") == 0
+    command = "adapt new.csv --model global.slot --client A --ignore diagnosis"
+    assert run(f"{command} -o A-model.slot") == 0
+    write_table("new.csv", visit=np.arange(np.sum(CLIENTS == "A")))
+    command = "predict new.csv --model global.slot --statistics A.slot"
+    error = error_of(f"{command} --ignore diagnosis -o other.csv", capsys)
+    assert "'visit' looks like an identifier" in error
+
+
+@pytest.mark.parametrize("name", ["columns", "fingerprint", "dataset", "X", "domains"])
+def test_columns_may_be_called_like_what_the_reader_knows_of_files(model, name, capsys):
+    values = [f"{name}{k}" for k in range(np.sum(CLIENTS == "A"))]
+    frame = pd.read_csv("hospital.csv").drop(columns="patient")
+    frame.assign(**{name: values}).to_csv("hospital.csv", index=False)
+    option = f"--labels diagnosis --id-column {name}"
+    assert run(f"{PREDICT} {option}") == 0
+    assert pd.read_csv("out.csv")[name].tolist() == values
+    assert run(f"plan hospital.csv {option} -o study.toml") == 0
+    command = "summarize hospital.csv --plan study.toml --min-samples 1 --client A"
+    assert run(f"{command} -o plan.slot") == 0
+    error = error_of(f"{command} --ignore other -o plan2.slot", capsys)
+    assert f"has no column 'other'; it has: diagnosis, {name}." in error
+    command = f"align hospital.csv {option} --client A --reference global.slot"
+    error = error_of(f"{command} -o out.npz", capsys)
+    assert f"has a column {name!r}, which means something else in .npz files" in error
+
+
+def test_labels_may_be_in_a_column_that_the_reader_has_a_use_for(hospital, capsys):
+    write_table("hospital.csv", columns=NAMES, fingerprint=Y[CLIENTS == "A"])
+    options = "--labels fingerprint --ignore diagnosis --min-samples 1"
+    assert run(f"summarize hospital.csv --client A {options} -o A.slot") == 0
+    assert load_message("A.slot").classes == np.unique(Y[CLIENTS == "A"]).tolist()
+
+
+def test_a_feature_of_the_plan_cannot_be_left_out(hospital, capsys):
+    assert run(f"plan hospital.csv {COLUMNS} -o study.toml") == 0
+    command = "summarize hospital.csv --plan study.toml --client A --ignore age"
+    error = error_of(f"{command} -o A.slot", capsys)
+    assert "column 'age' is a feature of the plan" in error
 
 
 def test_warnings_name_columns_and_options(hospital, capsys):

@@ -2,7 +2,9 @@
 
 from pathlib import Path
 
-from four_sites import error_of, run
+import numpy as np
+import pytest
+from four_sites import error_of, run, write_table
 
 
 def test_inspect_says_what_is_in_a_file_and_what_is_not(server, capsys):
@@ -12,6 +14,26 @@ def test_inspect_says_what_is_in_a_file_and_what_is_not(server, capsys):
     assert printed.startswith(f"A.slot: {n_bytes:,} bytes in float32, format 1, skslot")
     assert "mean of each class" in printed
     assert "Not in it: rows" in printed
+
+
+@pytest.mark.parametrize("name", ["joined.csv", "features.npz"])
+def test_rows_are_no_message(server, name, capsys):
+    write_table("joined.csv")
+    np.savez("features.npz", X=np.eye(20))
+    error = error_of(f"inspect {name}", capsys)
+    assert f"{name} is no message of skslot, which are the .slot files" in error
+    assert "Tables and other features are for skslot plan" in error
+    command = f"predict joined.csv --ignore diagnosis --model {name} -o out.csv"
+    assert "is no message of skslot" in error_of(command, capsys)
+    command = f"aggregate {name} --model global.slot"
+    assert "is no message of skslot" in error_of(command, capsys)
+
+
+def test_text_is_no_message(server, capsys):
+    Path("notes.slot").write_text("not for computers")
+    error = error_of("inspect notes.slot", capsys)
+    assert "these bytes are not a skslot message, or not all of it" in error
+    assert "header" in error
 
 
 def test_inspect_refuses_damage(server, capsys):

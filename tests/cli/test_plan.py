@@ -1,13 +1,16 @@
 """``skslot plan``, and the commands that follow a plan."""
 
+import html
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from four_sites import error_of, run
 
-from skslot.datasets import StudyPlan
+from skslot.datasets import StudyPlan, load_features
 from skslot.exchange import load_message
+from skslot.experiments import FeatureSet
 from skslot.privacy._mechanism import noise_for_tests
 
 SITES = {"A": 80, "B": 60, "C": 50}
@@ -315,3 +318,143 @@ def test_privacy_is_that_of_the_plan_unless_given(study, monkeypatch, capsys):
     assert load_message("B.slot").privacy["epsilon"] == 1.0
     error = error_of(f"{command} --scaling -o C.slot", capsys)
     assert "--scaling has no guarantee of differential privacy" in error
+
+
+# ------------------------------------------------------------- rows of all sites
+
+
+@pytest.fixture
+def joined(study):
+    """The same with the rows of all sites in one table."""
+    tables = [pd.read_csv(f"{site}.csv").assign(hospital=site) for site in SITES]
+    pd.concat(tables).sample(frac=1, random_state=0).to_csv("joined.csv", index=False)
+    options = "--labels diagnosis --id-column patient --client-column hospital"
+    assert run(f"plan joined.csv {options} -o joined.toml") == 0
+    return study
+
+
+def test_each_site_of_a_joined_table_has_its_own_medians(joined):
+    data = FeatureSet.from_file("joined.csv", plan="joined.toml")
+    plan = StudyPlan.load("joined.toml")
+    for site, n_rows in SITES.items():
+        mine = load_features(f"{site}.csv", plan=plan.at_site(f"{site}.csv", site))
+        rows = np.flatnonzero(data.client_ids == site)
+        assert len(rows) == n_rows
+        found, expected = (
+            sorted(zip(X.tolist(), y.tolist(), strict=True))
+            for X, y in [(data.X[rows], data.y[rows]), (mine.X, mine.y)]
+        )
+        assert found == expected
+
+
+def test_medians_of_a_joined_table_are_those_of_training_rows(joined):
+    table = pd.read_csv("joined.csv")
+    is_test = np.arange(len(table)) % 2 == 0
+    table["split"] = np.where(is_test, "test", "train")
+    table.loc[is_test & table["chol"].notna(), "chol"] = 9e9
+    table.to_csv("split.csv", index=False)
+    data = FeatureSet.from_file("split.csv", plan="joined.toml")
+    filled = data.X[table["chol"].isna(), 1]
+    assert len(filled)
+    assert filled.max() < 1000
+
+
+def test_site_without_any_value_is_named(joined):
+    table = pd.read_csv("joined.csv")
+    table.loc[table["hospital"] == "B", "chol"] = np.nan
+    table.to_csv("gap.csv", index=False)
+    words = "gap.csv, client 'B': column 'chol' has no value at all"
+    with pytest.raises(ValueError, match=words):
+        FeatureSet.from_file("gap.csv", plan="joined.toml")
+
+
+def test_diagnose_follows_a_plan_and_its_code_reads_by_it(joined, capsys):
+    error = error_of("diagnose joined.csv --labels diagnosis", capsys)
+    assert "looks like" in error
+    options = "--labels diagnosis --id-column patient --client-column hospital"
+    assert "skslot plan" in error_of(f"diagnose joined.csv {options}", capsys)
+    assert run("diagnose joined.csv --plan joined.toml") == 0
+    out = capsys.readouterr().out
+    assert "3 clients, 190 rows, 4 features, 2 classes" in out
+    assert "FeatureSet.from_file('joined.csv', plan='joined.toml')" in out
+
+
+def test_report_follows_a_plan_and_its_code_names_no_folder(joined):
+    pytest.importorskip("matplotlib").use("Agg")
+    plan = Path("joined.toml").resolve()
+    assert run(f"report joined.csv --plan {plan} --tau 0 -o page.html") == 0
+    page = html.unescape(Path("page.html").read_text())
+    assert "FeatureSet.from_file('joined.csv', plan='joined.toml')" in page
+    assert str(plan.parent) not in page
+
+
+@pytest.mark.parametrize(
+    "command", ["diagnose joined.csv", "report joined.csv -o p.html"]
+)
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ("--features age", "leave --features out"),
+        ("--labels sex", "says that labels are in 'diagnosis', which --labels sex"),
+        ("--plan B.toml", "B.toml is the plan of client 'B', with its medians: take"),
+        ("--ignore age", "'age' is a feature of the plan"),
+    ],
+)
+def test_what_contradicts_the_plan_is_refused(joined, command, options, words, capsys):
+    assert run("plan B.csv --plan joined.toml --client B -o B.toml") == 0
+    capsys.readouterr()
+    assert words in error_of(f"{command} --plan joined.toml {options}", capsys)
+
+
+def test_messages_need_no_plan(joined, capsys):
+    summarize()
+    capsys.readouterr()
+    error = error_of("report A.slot B.slot --plan study.toml -o page.html", capsys)
+    assert "--plan is about columns of features" in error
+
+
+# ----------------------------------------------------------------- what drafts say
+
+
+def test_gap_at_another_site_is_agreed_on_from_the_start(study, capsys):
+    table = pd.read_csv("B.csv")
+    table.loc[3, "age"] = np.nan
+    table.to_csv("D.csv", index=False)
+    command = "summarize D.csv --client D -o D.slot --plan"
+    error = error_of(f"{command} study.toml", capsys)
+    assert "values of ['age'] are missing" in error
+    assert "skslot plan --fill median" in error
+    draft = "plan A.csv --labels diagnosis --ignore patient -o filled.toml --fill"
+    assert run(f"{draft} median") == 0
+    out = capsys.readouterr().out
+    assert "filled by the median of each site: age, chol\n" in out
+    assert "other sites may miss more" not in out
+    assert run(f"{command} filled.toml") == 0
+    assert run(f"{draft} -1.5 --force") == 0
+    assert "filled by -1.5: age, chol\n" in capsys.readouterr().out
+    assert [c.fill for c in StudyPlan.load("filled.toml").columns] == [-1.5, -1.5, None]
+    with pytest.raises(SystemExit):
+        run(f"{draft} mean --force")
+    assert "'mean' is not a number or median" in capsys.readouterr().err
+    command = "plan A.csv --plan study.toml --client A --fill median -o A.toml"
+    assert "--fill is for a draft" in error_of(command, capsys)
+
+
+def test_spellings_and_small_classes_are_warned_of(study, capsys):
+    table = pd.read_csv("A.csv", keep_default_na=False)
+    table.loc[:3, "diagnosis"] = "Ill"
+    table.loc[4:6, "sex"] = "F"
+    table.to_csv("A.csv", index=False)
+    capsys.readouterr()
+    assert run("plan A.csv --labels diagnosis --ignore patient -o warned.toml") == 0
+    first, second, third = capsys.readouterr().err.splitlines()
+    assert "warning: 'Ill' and 'ill' in column 'diagnosis' are different" in first
+    assert "warning: 'F' and 'f' in column 'sex' are different" in second
+    assert "warning: A.csv: Ill with 4 rows: a site sends no class with fewer" in third
+    assert "--drop-small-classes" in third
+
+
+def test_honest_labels_are_not_warned_of(study, capsys):
+    capsys.readouterr()
+    assert run("plan B.csv --labels diagnosis --ignore patient -o quiet.toml") == 0
+    assert capsys.readouterr().err == ""

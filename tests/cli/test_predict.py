@@ -33,7 +33,7 @@ def test_reordered_columns_are_refused(server, capsys):
     command = "predict {} --labels diagnosis --model models/A.model.slot -o out.csv"
     write_table("new.csv", columns=NAMES[::-1])
     error = error_of(command.format("new.csv"), capsys)
-    assert "it has another order than" in error
+    assert "in another order" in error
     assert run(command.format("A.csv")) == 0
     n_rows = (CLIENTS == "A").sum()
     assert re.search(

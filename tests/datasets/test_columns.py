@@ -129,6 +129,11 @@ def test_column_that_is_the_labels_once_more_is_refused(save, tmp_path):
     assert "'ill' has the same values as the labels" in error
     names = ["age", "ill"]
     assert load_features(path, labels="sick", features=names).feature_names == names
+    path = save(ill=np.where(y, "yes", "no"), sick=3 - y)
+    error = refusal(path, labels="ill")
+    assert "'sick' says the same as the labels, " in error
+    assert "2 for yes" in error
+    load_features(path, labels="ill", features=["*", "sick"])
 
 
 @pytest.mark.parametrize("values", [["Rome", "Oslo"], [1, 2]])
@@ -163,6 +168,24 @@ def test_features_come_in_the_order_in_which_they_are_named(save):
     assert one.feature_names == ["chol"]
     assert one.encoder != features.encoder
     assert load_features(path, features=["f?", "f1", "age"]).X.shape == (N_ROWS, 3)
+
+
+@pytest.mark.parametrize("sequence", [list, tuple, np.array, pd.Index, pd.Series])
+def test_names_are_any_sequence(save, sequence):
+    path = save(note=np.arange(N_ROWS), y=RNG.integers(0, 2, N_ROWS))
+    table = load_features(path, features=sequence(["chol", "age"]))
+    assert table.feature_names == ["chol", "age"]
+    table = load_features(path, ignore=sequence(["note", "age"]))
+    assert table.feature_names == ["chol"]
+    plan = StudyPlan.draft(path, label="y", id_column=sequence(["note", "age"]))
+    assert plan.feature_names == ["chol"]
+
+
+def test_known_features_are_not_questioned(save):
+    path = save(patient=np.arange(N_ROWS))
+    assert "looks like an identifier" in refusal(path, known_features=["age", "height"])
+    table = load_features(path, known_features=["patient", "height"])
+    assert table.feature_names == ["age", "chol", "patient"]
 
 
 def test_who_names_a_column_wants_it(save):

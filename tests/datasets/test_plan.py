@@ -176,8 +176,80 @@ def test_features_of_an_encoder_need_no_plan(plan):
 def test_text_that_is_no_category_is_refused(folder):
     rows = "\n".join(f"{k % 9},name{k // 2}" for k in range(60))
     Path("B.csv").write_text(f"age,note\n{rows}\n")
-    with pytest.raises(ValueError, match="'note' has 30 different texts.*ignore"):
+    words = r"'note' has 30 different values, .* \['name0', 'name1', 'name10', \.\.\."
+    with pytest.raises(ValueError, match=rf"{words}.*ignore"):
         StudyPlan.draft("B.csv")
+    rows = "\n".join(f"{100 + k},5" if k % 9 else "<100,4" for k in range(60))
+    Path("B.csv").write_text(f"crp,age\n{rows}\n")
+    with pytest.raises(ValueError, match=r"'crp' .*\['<100'\] are no numbers"):
+        StudyPlan.draft("B.csv")
+
+
+def test_empty_column_is_said_to_be_empty(folder):
+    Path("B.csv").write_text("age,note\n50,\n60,NA\n")
+    with pytest.raises(ValueError, match="column 'note' is empty.*ignore"):
+        StudyPlan.draft("B.csv")
+
+
+@pytest.mark.parametrize(
+    "copy", [lambda ill: "no yes".split()[ill], lambda ill: 7.5 - ill, str]
+)
+@pytest.mark.parametrize("gap", [None, 3])
+def test_copy_of_the_labels_is_refused_by_whatever_names(folder, copy, gap):
+    ill = [k % 3 == 0 for k in range(30)]
+    lines = [
+        f"{50 + k % 7},{'' if k == gap else copy(each)},{int(each)}"
+        for k, each in enumerate(ill)
+    ]
+    Path("B.csv").write_text("\n".join(["age,sick,diagnosis", *lines]))
+    words = "column 'sick' says the same as the labels, .* give them away.*ignore"
+    with pytest.raises(ValueError, match=words):
+        StudyPlan.draft("B.csv", label="diagnosis")
+    plan = StudyPlan.draft("B.csv", label="diagnosis", features=["age", "sick"])
+    assert plan.feature_names[0] == "age"
+    assert StudyPlan.draft("B.csv", label="diagnosis", ignore="sick").classes == (0, 1)
+
+
+def test_copy_of_the_labels_is_seen_through_their_spellings(folder):
+    spellings = ["ill", "Healthy", "healthy", "ILL", "healthy", "healthy "]
+    lines = [
+        f"{50 + k % 7},{int(k % 3 == 0)},{spellings[k % 6]},{spellings[k % 6]}"
+        for k in range(30)
+    ]
+    Path("B.csv").write_text("\n".join(["age,sick,seen,diagnosis", *lines]))
+    with pytest.raises(ValueError, match="'sick' says the same as the labels, "):
+        StudyPlan.draft("B.csv", label="diagnosis")
+    with pytest.raises(ValueError, match="'seen' has the same values as the labels"):
+        StudyPlan.draft("B.csv", label="diagnosis", ignore="sick")
+
+
+def test_column_that_only_goes_with_the_labels_is_a_feature(folder):
+    lines = [f"{k % 3},{k % 4},{int(k % 3 == 0)}" for k in range(30)]
+    Path("B.csv").write_text("\n".join(["stage,arm,ill", *lines]))
+    assert StudyPlan.draft("B.csv", label="ill").feature_names == ["stage", "arm"]
+
+
+@pytest.mark.parametrize("fill", ["median", 0.0])
+def test_fill_is_agreed_on_for_all_numbers(folder, fill):
+    plan = StudyPlan.draft("A.csv", label="diagnosis", ignore="patient", fill=fill)
+    assert [c.fill for c in plan.columns] == [fill, fill, None]
+    Path("B.csv").write_text(TABLE.replace("60,,", ",,"))
+    X = load_features("B.csv", plan=plan.at_site("B.csv", "B")).X
+    assert X[1, 0] == (50 if fill == "median" else 0)
+
+
+def test_fill_that_is_none_is_refused(folder):
+    with pytest.raises(ValueError, match="'age': fill must be a number or 'median'"):
+        StudyPlan.draft("A.csv", label="diagnosis", ignore="patient", fill="mean")
+
+
+def test_plan_may_be_named_by_its_file(plan):
+    plan = plan.at_site("A.csv", "A")
+    plan.save("A.toml")
+    table = load_features("A.csv", plan="A.toml")
+    np.testing.assert_array_equal(table.X, load_features("A.csv", plan=plan).X)
+    with pytest.raises(ValueError, match="A.csv is no plan of a study"):
+        load_features("A.csv", plan="A.csv")
 
 
 # --------------------------------------------------------------------------- files

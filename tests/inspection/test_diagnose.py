@@ -348,6 +348,28 @@ def test_wrong_input_is_refused(change, message):
         diagnose(*change(*small()))
 
 
+@pytest.mark.parametrize("by_column", [False, True])
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        (["f", "m"], r"column 'odd' of X has text, 'f', .*OneHotEncoder.*skslot plan"),
+        (pd.Timestamp("2026-01-01"), "column 'odd' of X has dates .*count days"),
+        (pd.Timestamp("2026-01-01", tz="UTC"), "column 'odd' of X has dates"),
+        (pd.Timedelta("3h"), "column 'odd' of X has dates or times"),
+    ],
+)
+def test_columns_that_are_no_numbers_are_named(values, words, by_column):
+    X, y, ids = small()
+    table = pd.DataFrame(X, columns=[f"f{k}" for k in range(X.shape[1])])
+    is_list = isinstance(values, list)
+    table["odd"] = np.resize(values, len(table)) if is_list else values
+    where = {"client_ids": ids}
+    if by_column:
+        table["site"], where = ids, {"client_column": "site"}
+    with pytest.raises(ValueError, match=words):
+        diagnose(table, y, **where)
+
+
 def test_wrong_assumption_is_refused():
     with pytest.raises(ValueError, match="labels_at_use"):
         diagnose(*small(), labels_at_use="balanced")
