@@ -11,12 +11,19 @@ from sklearn.base import clone
 from .._clients import clients_array
 from ..alignment import FederatedOTAligner, automatic_tau
 from ..classifiers import FedCGSClassifier, MixedEffectsClassifier
-from ..exchange import ClassStatistics, MessageError, load_messages, receive
+from ..exchange import (
+    ClassStatistics,
+    MessageError,
+    load_message,
+    load_messages,
+    receive,
+)
 from ..inspection import AlignmentDisplay, TauPathDisplay, alignment_report
 from ..metrics import client_scores
 from ..model_selection import CellHoldoutKFold, FederatedGridSearchCV, class_table
-from ._aggregate import in_words_of_commands, look_at
-from ._site_words import Site, mean_of_others, times_apart
+from ._aggregate import has_labels, in_words_of_commands, look_at
+from ._site_maps import DEFAULT_TAU
+from ._site_words import Site, in_short, mean_of_others, ratio_to, times_apart
 
 MIXED = "mixed effects"  # as the page names MixedEffectsClassifier
 TAUS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
@@ -26,7 +33,8 @@ ROUGHLY = 1e-4  # residual of the reference, which no score can tell from zero
 # The distances of any two of more clients than this are not measured: they would take
 # hours where there are thousands.
 MOST_CLIENTS = 40
-STANDS_STILL = 1e-6  # offsets of this part of a standard deviation
+SILENT = {"outliers": "ignore"}  # who stands out is told once
+STANDS_STILL = 1e-6  # offsets and distances of this part of a standard deviation
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +44,8 @@ class Findings:
     ``model`` is the recommended one, or that which was asked for; ``mixed`` has the
     variance components, if labels are known. ``table`` has the classes of those clients
     who have labels, ``path`` the accuracy on held-out rows, ``points`` rows in two
-    dimensions, and ``messages`` those of the clients, if that is all there is.
+    dimensions, and ``messages`` those of the clients, if that is all there is. If
+    ``is_asked``, somebody chose the strength of the alignment.
     """
 
     name: str
@@ -48,6 +57,20 @@ class Findings:
     path: TauPathDisplay | None = None
     points: AlignmentDisplay | None = None
     messages: list | None = None
+    is_asked: bool = False
+
+    @property
+    def is_guessed(self):
+        """Whether nothing speaks for the strength of the alignment."""
+        if self.is_asked or self.is_mixed or self.path is not None:
+            return False
+        return self.model.tau != "auto"
+
+    @property
+    def guarantees(self):
+        """Guarantees of differential privacy: noise is in what these clients sent."""
+        found = (message.privacy for message in self.messages or [])
+        return [each for each in found if each is not None]
 
     @property
     def is_mixed(self):
@@ -104,10 +127,12 @@ class Findings:
         accuracy, unaligned = self.accuracy
         findings = {each.client: each for each in self.clients_report}
         if self.report is None:
-            apart = np.array([findings[each].distance for each in self.clients])
-            apart = apart / np.median(apart)
+            distances = [findings[each].distance for each in self.clients]
+            apart = [ratio_to(np.median(distances), each) for each in distances]
         else:
-            apart = times_apart(self.report.distances.before)
+            distances = self.report.distances.before
+            is_rounding = distances <= STANDS_STILL * self._size
+            apart = times_apart(np.where(is_rounding, 0.0, distances))
         others = mean_of_others(accuracy)
         classes = [self._classes_of(client) for client in self.clients]
         elsewhere = mean_of_others([len(absent) for _, absent in classes])
@@ -123,9 +148,17 @@ class Findings:
                 unaligned[k],
                 apart[k],
                 findings[client].reason,
+                None if self.messages is None else self.messages[k].privacy,
             )
             for k, client in enumerate(self.clients)
         ]
+
+    @property
+    def _size(self):
+        """Root mean square of the features of all clients."""
+        squares = np.square(self.aligner.means_).sum(axis=1)
+        traces = np.trace(self.aligner.covariances_, axis1=1, axis2=2)
+        return np.sqrt(np.mean(squares + traces))
 
     def _classes_of(self, client):
         """Number of classes and those that the client has no rows of."""
@@ -160,19 +193,21 @@ def findings_of_rows(data, tau=None, begin=lambda part: None):
         raise ValueError(f"{data.name} has one client only; there is nothing to align.")
     X, y, client_ids = data.X, data.y, data.client_ids
     table = mixed = path = None
+    is_asked = tau is not None
     if y is not None:
         table = class_table(y, client_ids)
         if tau is None:
             path = hold_out(X, y, client_ids, begin)
             tau = best_of(path)
         begin("fitting mixed effects")
-        mixed = MixedEffectsClassifier().fit(X, y, client_ids)
+        mixed = MixedEffectsClassifier(**SILENT).fit(X, y, client_ids)
     if tau == MIXED:
         model = mixed
     else:
         begin("aligning")
-        strength = {} if tau is None else {"tau": tau}
-        model = FederatedOTAligner(**strength, tol=ROUGHLY).fit(X, y, client_ids)
+        tau = DEFAULT_TAU if tau is None else tau
+        aligner = FederatedOTAligner(tau, tol=ROUGHLY, **SILENT)
+        model = aligner.fit(X, y, client_ids)
     begin("drawing rows")
     clients = getattr(model, "aligner_", model).clients_.tolist()
     only_as_they_are = {} if moves(model) else {"taus": [0.0]}
@@ -185,6 +220,7 @@ def findings_of_rows(data, tau=None, begin=lambda part: None):
         mixed,
         path,
         AlignmentDisplay.from_estimator(model, X, y, client_ids, **only_as_they_are),
+        is_asked=is_asked,
     )
 
 
@@ -273,36 +309,44 @@ class SentMessage:
     """What a client sent: the name and size of its file, and what is in it.
 
     ``contents`` are by their meaning; ``words`` say what is not in it, and what gives
-    rows away.
+    rows away, and ``privacy`` is the guarantee that its noise gives, if it has any.
     """
 
     file: str
     n_bytes: int
     contents: dict
     words: list
+    kind: type
+    privacy: dict | None = None
 
     @classmethod
     def of(cls, sender, message):
         """What is to be said of a message in a file."""
         words = message.describe().split("\n\n")[-1].splitlines()
-        path = sender.path
-        return cls(path.name, path.stat().st_size, message.contents(), words)
+        path, privacy = sender.path, getattr(message, "privacy", None)
+        contents, size = message.contents(), path.stat().st_size
+        if privacy is not None:
+            contents["guarantee of differential privacy"] = in_short([privacy])
+        return cls(path.name, size, contents, words, sender.kind, privacy)
 
 
 def findings_of_messages(paths, tau=None, begin=lambda part: None):
     """Findings on what sites sent, without any of their rows."""
     if len(paths) < 2:
+        load_message(paths[0])  # which says if it cannot be read
         raise ValueError(
             f"{paths[0]} is of one client only; there is nothing to compare. Name the "
             "files of all sites."
         )
-    kinds = look_at(paths)
-    for path, kind in kinds.items():
-        if kind is not None and tau == "auto" and not hasattr(kind, "class_means"):
-            raise ValueError(
-                f"--tau auto needs the labels of all sites, but {path} was summarized "
-                "without --labels."
-            )
+    kinds, is_asked = look_at(paths), tau is not None
+    plain = [path for path, kind in kinds.items() if kind and not has_labels(kind)]
+    if tau == "auto" and plain:
+        raise ValueError(
+            f"--tau auto needs the labels of all sites, but {plain[0]} was summarized "
+            "without --labels."
+        )
+    if tau is None:
+        tau = DEFAULT_TAU if plain else "auto"
     begin("reading files")
     received = receive(load_messages(kinds))
     has_classes = all(
@@ -312,11 +356,10 @@ def findings_of_messages(paths, tau=None, begin=lambda part: None):
     mixed = None
     try:
         if has_classes:
-            mixed = MixedEffectsClassifier().server_aggregate(received)
+            mixed = MixedEffectsClassifier(**SILENT).server_aggregate(received)
         model = mixed
-        if tau is not None or not has_classes:
-            strength = {} if tau is None else {"tau": tau}
-            aligner = FederatedOTAligner(**strength, tol=ROUGHLY)
+        if is_asked or not has_classes:
+            aligner = FederatedOTAligner(tau, tol=ROUGHLY, **SILENT)
             model = aligner.fit_messages(received)
         senders = received.senders
     except MessageError as error:
@@ -332,6 +375,7 @@ def findings_of_messages(paths, tau=None, begin=lambda part: None):
             SentMessage.of(sender, message)
             for sender, message in zip(senders, received, strict=True)
         ],
+        is_asked=is_asked,
     )
 
 

@@ -14,6 +14,7 @@ from ..inspection import (
     LabelShiftDisplay,
     VarianceComponentsDisplay,
 )
+from ._aggregate import has_labels, method_of
 from ._findings import MIXED, MOST_CLIENTS
 from ._pictures import (
     close,
@@ -25,7 +26,7 @@ from ._pictures import (
     narrow_points,
     picture,
 )
-from ._site_words import describe_site
+from ._site_words import describe_site, in_short, reason_of, sentence
 
 PAGE = Template("""\
 <!DOCTYPE html>
@@ -64,6 +65,7 @@ td { text-align: right; min-width: 6rem; }
 summary { cursor: pointer; margin-top: .6rem; }
 dt { font-weight: 600; margin-top: .6rem; }
 dd { margin: 0; }
+.noise { border-left: .25rem solid var(--look); padding-left: .6rem; }
 figure { margin: 1rem 0; }
 img { display: block; max-width: 100%; height: auto; }
 figcaption { margin-top: .5rem; color: var(--quiet); }
@@ -92,6 +94,35 @@ WITHOUT_LABELS = """\
 best. With labels, as y in the file or by --labels, this page also shows which client
 has which classes, searches for tau, says what the accuracy is with and without
 alignment, and ends the pipeline with a classifier.</p>"""
+
+GUESSED = (
+    "Nothing here tells whether alignment helps, nor how strong it should be: "
+    "tau = {tau:.2g} is the default, and no more than that."
+)
+
+UNTIL_THERE_ARE_LABELS = (
+    "Leave features as they are until labels of some rows tell; this is how they would "
+    "be aligned."
+)
+
+LATER = (
+    "{files} came without labels, and mixed effects need those of all sites: this "
+    "makes a model of the others, which a site without labels joins by skslot adapt. "
+    "--method fedcgs would take the files of all sites, with a tau that nothing here "
+    "speaks for."
+)
+
+# What noise does to the numbers of a section, by its title.
+NOISE = {
+    "Which client has which classes": "Counts carry noise: a cell that looks empty may "
+    "have rows, and one with few may have none.",
+    "Where the differences between rows come from": "These shares are of numbers with "
+    "noise, and rough: part of the differences is the noise.",
+    "Whether a client stands out": "Distances carry noise: it may make a client with "
+    "few rows stand out, and hide one that would.",
+    "How far clients are apart": "Distances carry noise, which makes them larger, most "
+    "of all at clients with few rows.",
+}
 
 WITHOUT_ROWS = """\
 <p>How many rows of each site would be recognised: the rows stayed at the sites, and
@@ -182,7 +213,7 @@ def render_page(findings, source=None):
     """The page on some findings, as text; ``source`` is what read rows, as code."""
     sections = {
         "Each site": _sites(findings),
-        "Which client has which classes": _classes(findings.table),
+        "Which client has which classes": _classes(findings),
         "Where the differences between rows come from": _components(findings.mixed),
         "Whether a client stands out": _outliers(findings),
         "How far clients are apart": _distances(findings),
@@ -191,16 +222,18 @@ def render_page(findings, source=None):
     }
     if findings.messages is not None:
         sections["What cannot be said without rows"] = WITHOUT_ROWS
-        sections["What to run next"] = _commands(findings)
+        sections["What to run next"] = command_section(findings)
     else:
         if findings.table is None:
             sections["What labels would add"] = WITHOUT_LABELS
-        sections["Recommended pipeline"] = _code(findings, source)
+        name = "A pipeline to try" if findings.path is None else "Recommended pipeline"
+        sections[name] = _code(findings, source)
     return PAGE.substitute(
         title=escape(f"Alignment report: {printable(findings.name)}"),
         summary=escape(_summary(findings)),
         sections="\n".join(
-            f"<section>\n<h2>{escape(title)}</h2>\n{content}\n</section>"
+            f"<section>\n<h2>{escape(title)}</h2>\n"
+            f"{_on_noise(findings, title)}{content}\n</section>"
             for title, content in sections.items()
             if content
         ),
@@ -213,31 +246,52 @@ def render_page(findings, source=None):
 
 def _summary(findings):
     """What to see, in a few sentences."""
-    return " ".join([_holdings(findings), *_moved(findings), *_scores(findings)])
+    parts = _holdings, _noise, _moved, _scores
+    return " ".join(text for part in parts for text in part(findings))
 
 
 def _holdings(findings):
     """How much the clients have."""
     table, n_clients = findings.table, len(findings.clients)
-    text = f"{n_clients} clients hold {round(sum(findings.n_samples)):,} rows"
+    about, seems = ("about ", " seem to be") if findings.guarantees else ("", " are")
+    text = f"{n_clients} clients hold {about}{round(sum(findings.n_samples)):,} rows"
     if table is None:
-        return f"{text} without labels."
-    text += f" of {len(table.classes)} classes."
+        yield f"{text} without labels."
+        return
+    yield f"{text} of {len(table.classes)} classes."
     without = n_clients - len(table.clients)
     if without:
-        text += f" {without} sent no labels."
-    if not table.n_absent:
-        return f"{text} Every client has rows of every class."
-    return (
-        f"{text} {table.n_absent} of {table.counts.size} (client, class) cells are "
-        "empty: the more, the more a classifier takes the client for the class, and "
-        "the more alignment can help."
-    )
+        yield f"{without} sent no labels."
+    if table.n_absent:
+        yield (
+            f"{table.n_absent} of {table.counts.size} (client, class) cells{seems} "
+            "empty: the more, the more a classifier takes the client for the class, "
+            "and the more alignment can help."
+        )
+    elif findings.guarantees:
+        yield "No (client, class) cell seems to be empty."
+    else:
+        whose = "that sent labels " * bool(without)
+        yield f"Every client {whose}has rows of every class."
+
+
+def _noise(findings):
+    """Whose numbers carry noise, and how much."""
+    guarantees, n_clients = findings.guarantees, len(findings.clients)
+    if guarantees:
+        some = f"{len(guarantees)} of the {n_clients} clients"
+        whose = "all clients" if len(guarantees) == n_clients else some
+        yield (
+            f"The numbers of {whose} carry noise ({in_short(guarantees)}): counts, "
+            "distances and what is concluded from them are estimates, which are the "
+            "rougher the fewer rows a client has."
+        )
 
 
 def _moved(findings):
     """How much nearer clients come to each other."""
     how = MIXED if findings.is_mixed else f"tau = {findings.aligner.tau_:.2g}"
+    how += ", the default" * findings.is_guessed
     if not findings.is_moved:
         yield f"With {how}, features stay as they are."
     elif findings.report is not None:
@@ -295,7 +349,7 @@ def _sites(findings):
             f'<article class="site {verdict.level}">'
             f"<h3>{escape(site.name)}</h3>"
             f'<p class="verdict">{escape(verdict.headline)}</p>{notes}'
-            f"{_folded('Numbers', _number_table(numbers))}"
+            f"{_folded(_title_of_numbers(site), _number_table(numbers))}"
             f"{_disclosure(findings, position)}</article>"
         )
     warnings = findings.report.warnings if findings.report is not None else []
@@ -332,6 +386,10 @@ def _numbers(findings, site, position):
         yield "bytes of the file", f"{findings.messages[position].n_bytes:,}"
 
 
+def _title_of_numbers(site):
+    return "Numbers" + " (with noise)" * (site.noise is not None)
+
+
 def _number_table(numbers):
     rows = (
         f'<tr><th scope="row">{escape(words)}</th><td>{escape(number)}</td></tr>'
@@ -355,6 +413,13 @@ def _glossary(findings, used):
     return f"<dl>{''.join(terms)}</dl>"
 
 
+def _on_noise(findings, title):
+    """What noise does to the numbers of a section, if there is any."""
+    if not findings.guarantees or title not in NOISE:
+        return ""
+    return f'<p class="noise">{escape(NOISE[title])}</p>'
+
+
 def _disclosure(findings, position):
     """What the message of a client gives away, if that is all there is of it."""
     if findings.messages is None:
@@ -369,18 +434,23 @@ def _disclosure(findings, position):
 # --------------------------------------------------------- one section each
 
 
-def _classes(table):
+def _classes(findings):
+    table = findings.table
     if table is None:
         return ""
+    are = "seem to be" if findings.guarantees else "are"
+    full = "No cell is empty: every client knows every class."
+    if findings.guarantees:
+        full = "No cell seems to be empty."
     return picture(
         LabelShiftDisplay(table).plot(),
         narrow_classes,
         f"Heat map of the number of rows of {len(table.classes)} classes at "
         f"{len(table.clients)} clients.",
-        "Hatched cells are empty. Test rows of such a class come as a surprise to the "
-        "client."
+        f"Hatched cells {are} empty. Test rows of such a class come as a surprise to "
+        "the client."
         if table.n_absent
-        else "No cell is empty: every client knows every class.",
+        else full,
     )
 
 
@@ -411,12 +481,20 @@ def _outliers(findings):
         "deviations within a class. Honest clients are at about 1; beyond the line, "
         "look for other units, another encoder or wrong labels first.",
     )
-    words = [
-        f"Client {client!r} stands out: {reason}"
-        for client, reason in report.outliers.items()
-    ]
-    words = words or ["No client stands out."]
+    words = list(_unusual(findings.sites())) or ["No client stands out."]
     return drawn + "".join(f"<p>{escape(text)}</p>" for text in words)
+
+
+def _unusual(sites):
+    """Sentences on sites whose boxes tell of a distance, in the same words."""
+    outliers = [site for site in sites if site.stands_out]
+    for site in outliers:
+        yield sentence(f"Client {site.name} stands out: {reason_of(site)}")
+    others = [site for site in sites if site.distance and not site.stands_out]
+    if others and not outliers:
+        yield "No client is beyond the line."
+    for site in others:
+        yield f"Client {site.name} is nearer than that, yet {site.distance}."
 
 
 def _distances(findings):
@@ -436,6 +514,8 @@ def _distances(findings):
     when = ", before and after alignment" if findings.is_moved else ""
     scale = ", on one colour scale" if findings.is_moved else ""
     still = "" if findings.is_moved else " Nothing is moved, so this is all."
+    if findings.is_guessed:
+        still += f" {GUESSED.format(tau=findings.model.tau_)}"
     return picture(
         display.plot(),
         narrow_distances,
@@ -508,21 +588,45 @@ def _code(findings, source):
         template = CODE_WITHOUT_LABELS if findings.table is None else CODE
         tau = f"{findings.model.tau_:.4g}"
         code = template.substitute(source=source, tau=tau)
-    return f"<p>In the folder of the file of features:</p>{_listing('Code', code)}"
+    words = ""
+    if findings.is_guessed:
+        tau = findings.model.tau_
+        words = f"<p>{GUESSED.format(tau=tau)} {UNTIL_THERE_ARE_LABELS}</p>"
+    where = "In the folder of the file of features:"
+    return f"{words}<p>{where}</p>{_listing('Code', code)}"
 
 
-def _commands(findings):
+def command_section(findings):
     """The command that makes a model, or a reference, of these files."""
-    names = [message.file for message in findings.messages]
-    files = " ".join(map(quote, names)) if len(names) <= 6 else "*.slot"
-    if findings.mixed is not None and findings.is_mixed:
+    messages = findings.messages
+    labelled = {each.file: each.kind for each in messages if has_labels(each.kind)}
+    without = [each.file for each in messages if each.file not in labelled]
+    try:
+        method = method_of(labelled) if labelled else None
+    except ValueError as error:
+        text = f"No model can be made of these files: {error}"
+        return f"<p>{escape(printable(text))}</p>"
+    names, words = [each.file for each in messages], []
+    if method == "mixed" and without and findings.is_guessed:
+        names, output = list(labelled), "--model model.slot"
+        words = [LATER.format(files=", ".join(map(printable, without)))]
+    elif findings.is_mixed:
         output = "--model model.slot"
-    elif findings.table is not None:
-        output = f"--model model.slot --method fedcgs --tau {findings.model.tau_:.2g}"
     else:
-        output = f"-o reference.slot --tau {findings.model.tau_:.2g}"
+        output = "-o reference.slot" if method is None else "--model model.slot"
+        output += " --method fedcgs" * (method == "mixed")
+        tau = findings.model.tau
+        output += f" --tau {tau if tau == 'auto' else format(tau, '.4g')}"
+        if findings.is_guessed:
+            words = [GUESSED.format(tau=tau)]
+    is_pattern = len(names) == len(messages) > 6 and all(
+        name.endswith(".slot") for name in names
+    )
+    files = "*.slot" if is_pattern else " ".join(map(quote, names))
+    words = "".join(f"<p>{escape(text)}</p>" for text in words)
     command = f"skslot aggregate {files} {output}\n"
-    return f"<p>In the folder of these files:</p>{_listing('Command', command)}"
+    where = "In the folder of these files:"
+    return f"{words}<p>{where}</p>{_listing('Command', command)}"
 
 
 # ------------------------------------------------------------------------- parts

@@ -4,10 +4,10 @@ from pathlib import Path
 
 from .._atomic import atomic_output
 from .._text import printable
-from .._warnings import ignored
+from .._warnings import ignored, warn_user
 from ._arguments import FEATURES, add_command, columns_of, fraction_or, named_files
 from ._outputs import refuse_output, writing
-from ._terminal import show_progress
+from ._terminal import plain_warnings, show_progress
 
 MESSAGES = ".slot"
 
@@ -51,7 +51,7 @@ def report(arguments):
     paths = named_files(arguments.files)
     refuse_output(arguments, *paths)
     progress = _Progress(show_progress("report, part", arguments))
-    are_messages = {path.suffix == MESSAGES for path in paths}
+    are_messages = set(map(_is_message, paths))
     if not paths:
         raise ValueError(f"no file matches {' '.join(arguments.files)}.")
     if len(are_messages) > 1:
@@ -60,7 +60,8 @@ def report(arguments):
             "features: a page is on the one or the other."
         )
     make = _page_of_messages if are_messages.pop() else _page_of_rows
-    with ignored(AlignmentWarning):  # the page says when not to align
+    # the page says when not to align
+    with plain_warnings(), ignored(AlignmentWarning):
         page = make(paths, arguments, progress)
     with writing(arguments), atomic_output(arguments.output) as file:
         file.write(page.encode())
@@ -68,7 +69,11 @@ def report(arguments):
 
 
 def _first(paths, are_messages):
-    return next(path for path in paths if (path.suffix == MESSAGES) is are_messages)
+    return next(path for path in paths if _is_message(path) is are_messages)
+
+
+def _is_message(path):
+    return path.suffix.lower() == MESSAGES
 
 
 def _page_of_rows(paths, arguments, progress):
@@ -122,6 +127,8 @@ def _rendered(findings, reading, render_page, progress):
     progress.begin("drawing")
     page = render_page(findings, reading)
     progress.end()
+    for client, reason in findings.clients_report.outliers.items():
+        warn_user(f"client {client!r} stands out: {reason} The page says more.")
     return page
 
 

@@ -127,10 +127,14 @@ def print_list(what, names):
 
 @contextmanager
 def plain_warnings():
-    """Warnings for users as lines without a place in the code."""
+    """Warnings for users as lines without a place in the code, once each."""
+    shown = set()
 
     def show(message, *_):
-        print(f"skslot: warning: {in_one_line(message)}", file=sys.stderr)
+        line = f"skslot: warning: {in_one_line(message)}"
+        if line not in shown:
+            shown.add(line)
+            print(line, file=sys.stderr)
 
     with warnings.catch_warnings():
         warnings.simplefilter("always", UserWarning)

@@ -198,10 +198,12 @@ def test_without_labels_the_page_keeps_to_the_features(tmp_path, monkeypatch):
         "How far clients are apart",
         "Features before and after alignment",
         "What labels would add",
-        "Recommended pipeline",
+        "A pipeline to try",
     ]
+    assert "Nothing here tells whether alignment helps" in page.text
+    assert "Leave features as they are until labels of some rows tell" in page.text
     assert len(page.all("img")) == 3
-    assert "No client stands out" in page.text
+    assert "No client is beyond the line." in page.text
     assert "by class" not in page.text
     for level, _, headline in boxes(page):
         assert level in ("ordinary", "look")
@@ -369,15 +371,73 @@ def test_tau_is_that_of_a_search_on_the_same_folds(features):
     )
 
 
-@pytest.mark.filterwarnings("ignore:The rows of client 'alone' do not vary")
-def test_a_client_of_one_row_has_a_box_too(tmp_path):
+def write_sites(path, offset=0.0, factor=1.0):
+    """Four sites with the same rows, the last of them moved or in another unit."""
+    X = np.tile(np.random.default_rng(0).normal(size=(40, 3)), (4, 1))
+    X[120:] = factor * X[120:] + offset
+    client = np.repeat(["A", "B", "C", "D"], 40)
+    np.savez(path, X=X, client=client)
+    return path
+
+
+def outliers_of(page):
+    section = page.text.partition("<h2>Whether a client stands out</h2>")[2]
+    return re.findall("<p>(.*?)</p>", unescape(section.partition("</section>")[0]))
+
+
+def report_of(features, capsys):
+    output = features.with_name("page.html")
+    assert main(["report", str(features), "-o", str(output)]) == 0
+    return Page(output), capsys.readouterr().err
+
+
+def test_boxes_and_the_part_on_outliers_agree_on_a_site_that_is_far(tmp_path, capsys):
+    page, printed = report_of(write_sites(tmp_path / "far.npz", offset=4), capsys)
+    levels = {name: level for level, name, _ in boxes(page)}
+    assert [name for name, level in levels.items() if level == "look"] == ["D"]
+    first, words = outliers_of(page)
+    assert first == "No client is beyond the line."
+    headline = unescape(boxes(page)[-1][2])
+    assert words == f"Client D is nearer than that, yet {headline[9:]}"
+    assert printed == ""
+
+
+def test_a_site_that_stands_out_is_told_in_one_line_and_twice_alike(tmp_path, capsys):
+    page, printed = report_of(write_sites(tmp_path / "unit.npz", factor=1e3), capsys)
+    (words,) = outliers_of(page)
+    reason = words.partition("Client D stands out: ")[2]
+    headline = unescape(boxes(page)[-1][2])
+    assert headline == f"40 rows: it stands out, as {reason}"
+    assert reason.endswith("?")
+    assert printed == (
+        f"skslot: warning: client 'D' stands out: {reason} The page says more.\n"
+    )
+
+
+@pytest.mark.parametrize("most", [3, 40])
+def test_clients_that_are_all_the_same_are_as_usual(
+    tmp_path, capsys, monkeypatch, most
+):
+    """Measured two by two, or each by the others where there are too many."""
+    monkeypatch.setattr("skslot.cli._findings.MOST_CLIENTS", most)
+    page, printed = report_of(write_sites(tmp_path / "same.npz"), capsys)
+    assert {headline for _, _, headline in boxes(page)} == {
+        "40 rows: its features lie about as far from the others as is usual here."
+    }
+    assert outliers_of(page)[-1] == "No client stands out."
+    assert printed == ""
+
+
+def test_a_client_of_one_row_has_a_box_too(tmp_path, capsys):
     features = write_features(tmp_path / "sites.npz")
     with np.load(features) as file:
         arrays = dict(file)
     arrays["client"][0] = "alone"
     np.savez(features, **arrays)
-    output = tmp_path / "page.html"
-    assert main(["report", str(features), "-o", str(output)]) == 0
-    headlines = {name: headline for _, name, headline in boxes(Page(output))}
+    page, printed = report_of(features, capsys)
+    headlines = {name: headline for _, name, headline in boxes(page)}
+    assert "The rows of client 'alone' do not vary" in printed
+    assert printed.startswith("skslot: warning: ")
+    assert printed.count("\n") == 1
     assert headlines["alone"].startswith("1 row of 1 class: ")
     assert "right" in headlines["north"]
