@@ -1,16 +1,13 @@
 """What a page is about: what rows of clients, or their messages alone, can tell."""
 
-import tempfile
-import warnings
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from sklearn.base import clone
 
 from .._clients import clients_array
 from ..alignment import FederatedOTAligner, automatic_tau
-from ..classifiers import FedCGSClassifier, MixedEffectsClassifier
+from ..classifiers import MixedEffectsClassifier
 from ..exchange import (
     ClassStatistics,
     MessageError,
@@ -18,17 +15,20 @@ from ..exchange import (
     load_messages,
     receive,
 )
-from ..inspection import AlignmentDisplay, TauPathDisplay, alignment_report
-from ..metrics import client_scores
-from ..model_selection import CellHoldoutKFold, FederatedGridSearchCV, class_table
+from ..inspection import (
+    AlignmentDisplay,
+    TauPathDisplay,
+    alignment_report,
+    diagnose,
+)
+from ..model_selection import class_table
 from ._aggregate import has_labels, in_words_of_commands, look_at
 from ._site_maps import DEFAULT_TAU
 from ._site_words import Site, in_short, mean_of_others, ratio_to, times_apart
 
-MIXED = "mixed effects"  # as the page names MixedEffectsClassifier
-TAUS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
-# Fewer than a search has: enough to tell models apart on a page, in less than a minute.
-N_FOLDS = 4
+# Models by the names that diagnose has for them; that of a tau follows at the end.
+MIXED, PLAIN = "mixed effects", "no alignment"
+PER_CLASS, TRANSPORT = "covariance per class", "optimal transport, tau="
 ROUGHLY = 1e-4  # residual of the reference, which no score can tell from zero
 # The distances of any two of more clients than this are not measured: they would take
 # hours where there are thousands.
@@ -43,9 +43,10 @@ class Findings:
 
     ``model`` is the recommended one, or that which was asked for; ``mixed`` has the
     variance components, if labels are known. ``table`` has the classes of those clients
-    who have labels, ``path`` the accuracy on held-out rows, ``points`` rows in two
-    dimensions, and ``messages`` those of the clients, if that is all there is. If
-    ``is_asked``, somebody chose the strength of the alignment.
+    who have labels, ``diagnosis`` what models did on held-out rows, and ``path`` that
+    over tau; ``points`` rows in two dimensions, and ``messages`` those of the clients,
+    if that is all there is. If ``is_asked``, somebody chose the strength of the
+    alignment.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Findings:
     n_features: int
     table: object = None
     mixed: MixedEffectsClassifier | None = None
+    diagnosis: object = None
     path: TauPathDisplay | None = None
     points: AlignmentDisplay | None = None
     messages: list | None = None
@@ -62,7 +64,7 @@ class Findings:
     @property
     def is_guessed(self):
         """Whether nothing speaks for the strength of the alignment."""
-        if self.is_asked or self.is_mixed or self.path is not None:
+        if self.is_asked or self.is_mixed or self.diagnosis is not None:
             return False
         return self.model.tau != "auto"
 
@@ -105,22 +107,19 @@ class Findings:
 
     @property
     def accuracy(self):
-        """Share of held-out rows that the model gets right, and without alignment.
+        """Accuracy to expect of the recommended model, and without alignment.
 
-        For each client; NaN where none of its rows were held out.
+        For each client; NaN where no rows tell.
         """
-        if self.path is None:
+        found = self.diagnosis
+        if found is None:
             return np.full((2, len(self.clients)), np.nan)
-        scores = self.path.scores
-        own = scores[0]
-        if self.is_mixed:
-            own = self.path.other_scores[MIXED]
-        elif self.is_moved:
-            own = scores[self.path.taus.index(self.path.chosen_tau)]
-        pairs = zip(own, scores[0], strict=True)
-        known = dict(zip(self.path.clients.tolist(), pairs, strict=True))
-        unknown = np.nan, np.nan
-        return np.transpose([known.get(client, unknown) for client in self.clients])
+        unaligned = found.accuracies[PLAIN]
+        if found.chosen == PER_CLASS:  # which is another classifier, not an alignment
+            unaligned = np.full(len(unaligned), np.nan)
+        pairs = zip(found.accuracy, unaligned, strict=True)
+        by_client = dict(zip(found.clients.tolist(), pairs, strict=True))
+        return np.transpose([by_client[client] for client in self.clients])
 
     def sites(self):
         """What is known of each client, for words about it."""
@@ -182,26 +181,28 @@ def moves(model):
 # ------------------------------------------------------------------- from rows
 
 
-def findings_of_rows(data, tau=None, begin=lambda part: None):
+def findings_of_rows(data, tau=None, begin=lambda part: None, tried=None):
     """Findings on a FeatureSet.
 
-    Without a ``tau``, one is searched for and compared with mixed effects; without
-    labels, it is the default. ``begin`` is called with the name of each part of the
-    work.
+    Without a ``tau``, the model is the one that :func:`skslot.inspection.diagnose`
+    recommends; without labels, the tau is the default. ``begin`` is called with the
+    name of each part of the work, ``tried`` with the number of models that were fitted
+    on a part of the rows, and how many there will be.
     """
     if len(data.clients) < 2:
         raise ValueError(f"{data.name} has one client only; there is nothing to align.")
     X, y, client_ids = data.X, data.y, data.client_ids
-    table = mixed = path = None
+    table = mixed = diagnosis = path = None
     is_asked = tau is not None
     if y is not None:
         table = class_table(y, client_ids)
         if tau is None:
-            path = hold_out(X, y, client_ids, begin)
-            tau = best_of(path)
+            diagnosis = diagnose(X, y, client_ids, progress=tried)
+            path = path_of(diagnosis, automatic_tau(X, y, client_ids))
+            tau = strength_in(diagnosis.chosen)
         begin("fitting mixed effects")
         mixed = MixedEffectsClassifier(**SILENT).fit(X, y, client_ids)
-    if tau == MIXED:
+    if diagnosis is not None and diagnosis.chosen == MIXED:
         model = mixed
     else:
         begin("aligning")
@@ -218,87 +219,43 @@ def findings_of_rows(data, tau=None, begin=lambda part: None):
         X.shape[1],
         table,
         mixed,
+        diagnosis,
         path,
         AlignmentDisplay.from_estimator(model, X, y, client_ids, **only_as_they_are),
         is_asked=is_asked,
     )
 
 
-def best_of(path):
-    """What has the best mean accuracy: mixed effects, the tau chosen, or none."""
-    means = {
-        MIXED: path.other_scores[MIXED].mean(),
-        path.chosen_tau: path.mean[path.taus.index(path.chosen_tau)],
-        0.0: path.mean[0],
-    }
-    return max(means, key=means.get)
+def strength_in(name):
+    """Strength of the optimal transport in a model: a number, or "auto"."""
+    if not name.startswith(TRANSPORT):
+        return 0.0
+    tau = name.removeprefix(TRANSPORT)
+    return tau if tau == "auto" else float(tau)
 
 
-def hold_out(X, y, client_ids, begin=lambda part: None):
-    """Accuracy at each client for each tau and for mixed effects, on held-out rows.
+def path_of(diagnosis, automatic):
+    """Accuracy at each client over tau and with other models, as they were tried.
 
-    What clients send is made once per fold, and serves all of them. The tau that is
-    chosen is that of :class:`FederatedGridSearchCV` on the same folds.
+    ``automatic`` is the tau that "auto" stands for. None if no rows tell of any client.
     """
-    groups = {client: client_ids == client for client in np.unique(client_ids).tolist()}
-    folds = CellHoldoutKFold(N_FOLDS).split(X, y, client_ids=client_ids)
-    by_client = {name: [] for name in (*TAUS, MIXED)}
-    by_cell = {name: [] for name in (*TAUS, MIXED)}
-    with tempfile.TemporaryDirectory() as memory, warnings.catch_warnings():
-        # of clients that are small in some fold; the page tells of all rows
-        warnings.simplefilter("ignore", UserWarning)
-        candidates = _candidates(memory)
-        for number, (train, test) in enumerate(folds, start=1):
-            begin(f"holding out rows, {number} of {N_FOLDS}")
-            learned = np.zeros(len(X), dtype=bool)
-            learned[train] = True
-            messages = [
-                candidates[0.0].client_update(X[rows], y[rows], client=client)
-                for client, rows in ((c, g & learned) for c, g in groups.items())
-                if rows.any()
-            ]
-            for name, candidate in candidates.items():
-                model = clone(candidate).server_aggregate(messages)
-                predicted = model.predict(X[test], client_ids=client_ids[test])
-                found = client_scores(y[test], predicted, client_ids[test])
-                own = dict(zip(found.clients.tolist(), found.scores, strict=True))
-                by_client[name].append([own.get(client, np.nan) for client in groups])
-                by_cell[name].append(found.cell_mean)
-    tested = ~np.isnan(by_client[MIXED]).all(axis=0)  # a single row never is
-    scores = {
-        name: np.nanmean(np.array(folds)[:, tested], axis=0)
-        for name, folds in by_client.items()
-    }
-    cells = [np.mean(by_cell[tau]) for tau in TAUS]
+    known = ~np.isnan(diagnosis.accuracy)
+    if not known.any():
+        return None
+    by_name = {name: each[known] for name, each in diagnosis.accuracies.items()}
+    aligned = [name for name in by_name if name.startswith(TRANSPORT)]
+    taus = {name: strength_in(name) for name in (PLAIN, *aligned)}
+    taus = {name: automatic if tau == "auto" else tau for name, tau in taus.items()}
+    by_tau = {tau: by_name[name] for name, tau in taus.items()}
+    best = next(name for name in diagnosis.scores if name in aligned)
     return TauPathDisplay(
-        list(TAUS),
-        np.array([scores[tau] for tau in TAUS]),
-        clients_array([c for c, known in zip(groups, tested, strict=True) if known]),
-        choose_tau(cells, automatic_tau(X, y, client_ids)),
+        sorted(by_tau),
+        np.array([by_tau[tau] for tau in sorted(by_tau)]),
+        diagnosis.clients[known],
+        taus[best],
         "accuracy",
-        other_scores={MIXED: scores[MIXED]},
+        other_scores={name: by_name[name] for name in (MIXED, PER_CLASS)},
     ).plot()
-
-
-def _candidates(memory):
-    """Models to compare: one for each tau, and mixed effects."""
-    candidates = {
-        tau: FedCGSClassifier(
-            "within",
-            aligner=FederatedOTAligner(
-                tau, unknown_client="identity", tol=ROUGHLY, memory=memory
-            ),
-        )
-        for tau in TAUS
-    }
-    return {**candidates, MIXED: MixedEffectsClassifier(unknown_client="identity")}
-
-
-def choose_tau(scores, automatic):
-    """The tau with the largest score that is close to the automatic one."""
-    weight = FederatedGridSearchCV(None, {}).tau_prior
-    apart = np.square(np.array(TAUS) - automatic)
-    return TAUS[int(np.argmax(np.array(scores) - weight * apart))]
 
 
 # ----------------------------------------------------------- from messages alone

@@ -1,6 +1,7 @@
 """One HTML page on the clients of a data set, with nothing outside of it."""
 
 from html import escape
+from math import isfinite
 from shlex import quote
 from string import Template
 
@@ -15,7 +16,7 @@ from ..inspection import (
     VarianceComponentsDisplay,
 )
 from ._aggregate import has_labels, method_of
-from ._findings import MIXED, MOST_CLIENTS
+from ._findings import MIXED, MOST_CLIENTS, PER_CLASS, PLAIN, strength_in
 from ._pictures import (
     close,
     narrow_bar,
@@ -26,7 +27,13 @@ from ._pictures import (
     narrow_points,
     picture,
 )
-from ._site_words import describe_site, in_short, reason_of, sentence
+from ._site_words import (
+    WORTH_A_WORD,
+    describe_site,
+    in_short,
+    reason_of,
+    sentence,
+)
 
 PAGE = Template("""\
 <!DOCTYPE html>
@@ -158,6 +165,15 @@ model.fit(data.X, data.y, client_ids=data.client_ids)
 print(model.summary())
 """)
 
+CODE_PER_CLASS = Template("""\
+from skslot import FedQDAClassifier
+from skslot.experiments import FeatureSet
+
+data = FeatureSet.from_file($source).training_rows()
+model = FedQDAClassifier()
+model.fit(data.X, data.y, client_ids=data.client_ids)
+""")
+
 CODE_WITHOUT_LABELS = Template("""\
 import sklearn
 from sklearn.pipeline import Pipeline
@@ -178,9 +194,9 @@ OF_OUTLIERS = {
 MEANINGS = {
     "share of all rows": "How much the client counts for in all that is estimated from "
     "all clients together.",
-    "right on held-out rows": "Share of its rows that were recognised by a model that "
-    "had not seen them. Some folds hold out all rows of a class at a client, as sites "
-    "meet classes that they had no rows of.",
+    "right on held-out rows": "Share of rows that were recognised by a model that had "
+    "not seen them, with classes counted as all clients together have them. For "
+    "classes that the client lacks, all rows of a class at a client were held out.",
     "right without alignment": "The same for a classifier of all features as they are.",
     "times as far as usual": "Distance of the client from the others, by the distance "
     "of these from each other. 1 is usual; above 1.5, the page says so.",
@@ -226,8 +242,9 @@ def render_page(findings, source=None):
     else:
         if findings.table is None:
             sections["What labels would add"] = WITHOUT_LABELS
-        name = "A pipeline to try" if findings.path is None else "Recommended pipeline"
-        sections[name] = _code(findings, source)
+        is_tried = findings.diagnosis is not None
+        title = "Recommended pipeline" if is_tried else "A pipeline to try"
+        sections[title] = _code(findings, source)
     return PAGE.substitute(
         title=escape(f"Alignment report: {printable(findings.name)}"),
         summary=escape(_summary(findings)),
@@ -306,30 +323,65 @@ def _moved(findings):
 
 def _scores(findings):
     """Accuracy with and without alignment, and what is recommended."""
-    path = findings.path
+    found = findings.diagnosis
     if findings.messages is not None:
         yield (
             "This page is made of what the sites sent; it cannot say how many rows "
             "will be recognised."
         )
-    if path is None:
+    if found is None:
         return
-    chosen, mixed = path.taus.index(path.chosen_tau), path.other_scores[MIXED]
-    scores = {"without alignment": path.scores[0]}
-    if chosen > 0:
-        words = f"with tau = {path.chosen_tau:.2g}, which the search chose"
-        scores[words] = path.scores[chosen]
-    means = ", and ".join(f"{v.mean():.1%} {words}" for words, v in scores.items())
-    worst = " and ".join(f"{values.min():.1%}" for values in scores.values())
+    if findings.path is None:
+        yield (
+            "No rows could be held out that tell how models will do: there are too "
+            "few, or each class is at one client only. Mixed effects are recommended, "
+            "which were the best wherever they were tried."
+        )
+        return
+    means = {name: mean for name, (mean, _, _) in found.scores.items()}
+    compared = dict.fromkeys([found.chosen, MIXED, PLAIN])
+    worst = {name: np.nanmin(found.accuracies[name]) for name in compared}
     yield (
         "On rows that were held out, the mean accuracy over clients is "
-        f"{mixed.mean():.1%} with {MIXED}; a FedCGS classifier has {means}. That of "
-        f"the worst client is {mixed.min():.1%}, against {worst}."
+        f"{_listed(means)}, if every client will meet the classes as all together have "
+        f"them; skslot diagnose finds the same. At the worst client it is "
+        f"{_listed(worst)}."
     )
+    yield from recommendation(findings)
+
+
+def _listed(shares):
+    """Shares of right answers, each with its model."""
+    *texts, last = (f"{share:.1%} {_with(name)}" for name, share in shares.items())
+    return f"{', '.join(texts)} and {last}"
+
+
+def _with(name):
+    """A model that was tried, as a part of a sentence."""
+    tau = strength_in(name)
+    if tau != 0:
+        strength = "the automatic tau" if tau == "auto" else f"tau = {tau:.2g}"
+        return f"with alignment at {strength}"
+    words = {PLAIN: "without alignment", PER_CLASS: "with a covariance per class"}
+    return words.get(name, f"with {name}")
+
+
+def recommendation(findings):
+    """What is recommended, and what else may be as good."""
+    scores, chosen = findings.diagnosis.scores, findings.diagnosis.chosen
     if findings.is_mixed:
+        for name, (_, ahead, error) in scores.items():
+            if ahead > min(error, WORTH_A_WORD):
+                around = f"{100 * error:.1f}" if isfinite(error) else "?"
+                yield (
+                    f"It is {100 * ahead:.1f} +/- {around} points higher {_with(name)} "
+                    "than with mixed effects, which is not enough to be sure."
+                )
         yield "Mixed effects are recommended."
+    elif chosen == PER_CLASS:
+        yield "A covariance per class is recommended, without alignment."
     elif findings.is_moved:
-        yield f"Alignment with tau = {path.chosen_tau:.2g} is recommended."
+        yield f"Alignment with tau = {findings.model.tau_:.2g} is recommended."
     else:
         yield "These clients are best left as they are."
 
@@ -572,18 +624,23 @@ def _path(path):
         path,
         narrow_lines,
         f"Lines of the {path.metric} over tau: each client, their mean, the worst, and "
-        f"the mean of {MIXED}.",
-        "Accuracy on folds some of which hold out whole (client, class) cells. This "
-        "asks the right question if every client will meet every class. If each client "
-        "keeps its label mix, expect a smaller tau to be better, and give mixed "
-        "effects priors='client'. The choice of tau also prefers one close to the "
-        "automatic one. Mixed effects have no tau to choose: the dashed line.",
+        f"the means of {MIXED} and of a covariance per class.",
+        "Accuracy on rows that were held out, some as whole (client, class) cells. "
+        "This asks the right question if every client will meet the classes as all "
+        "together have them. If each keeps its label mix, ask skslot diagnose "
+        "--labels-at-use as_now. Mixed effects have no tau to choose: the dashed line. "
+        "They are recommended unless another model is better by a point and by two "
+        "standard errors. More than 128 features are replaced by as many principal "
+        "components for this.",
     )
 
 
 def _code(findings, source):
+    found = findings.diagnosis
     if findings.is_mixed:
         code = CODE_OF_MIXED_EFFECTS.substitute(source=source)
+    elif found is not None and found.chosen == PER_CLASS:
+        code = CODE_PER_CLASS.substitute(source=source)
     else:
         template = CODE_WITHOUT_LABELS if findings.table is None else CODE
         tau = f"{findings.model.tau_:.4g}"

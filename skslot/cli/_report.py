@@ -29,8 +29,8 @@ def add_commands(commands):
         "--tau",
         type=fraction_or("auto"),
         help="strength of the alignment, from 0 to 1, or auto for the closed form "
-        "(default: search for the best and compare it with mixed effects, which takes "
-        "longer; mixed effects for .slot files with labels; 0.4 without labels)",
+        "(default: what skslot diagnose recommends, which takes longer; mixed effects "
+        "for .slot files with labels of all sites; 0.4 without labels)",
     )
 
 
@@ -78,7 +78,7 @@ def _is_message(path):
 
 def _page_of_rows(paths, arguments, progress):
     from ..experiments import FeatureSet
-    from ._findings import N_FOLDS, findings_of_rows
+    from ._findings import findings_of_rows
     from ._page import render_page
 
     if len(paths) > 1:
@@ -95,9 +95,8 @@ def _page_of_rows(paths, arguments, progress):
             f"{path} has no labels, which --tau auto compares; name them by --labels, "
             "or give --tau a number."
         )
-    is_searched = data.y is not None and arguments.tau is None
-    progress.total = 5 + N_FOLDS if is_searched else 5
-    findings = findings_of_rows(data, arguments.tau, progress.begin)
+    progress.total = 5
+    findings = findings_of_rows(data, arguments.tau, progress.begin, progress.tried)
     # code that anybody can run who has the files, wherever they lie
     if "labels_file" in columns:
         columns["labels_file"] = Path(columns["labels_file"]).name
@@ -142,6 +141,12 @@ class _Progress:
         """Say what comes next."""
         self.done += 1
         self.show(min(self.done, self.total - 1), self.total, part)
+
+    def tried(self, done, total):
+        """Say that a model was tried, one of some that are parts of the work too."""
+        if done == 1:
+            self.total += total
+        self.begin("trying models")
 
     def end(self):
         """Say that all is done."""
