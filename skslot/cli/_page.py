@@ -26,6 +26,8 @@ from ._pictures import (
     narrow_lines,
     narrow_points,
     picture,
+    untitled,
+    untitled_classes,
 )
 from ._site_words import (
     WORTH_A_WORD,
@@ -127,16 +129,16 @@ NOISE = {
     "noise, and rough: part of the differences is the noise.",
     "Whether a client stands out": "Distances carry noise: it may make a client with "
     "few rows stand out, and hide one that would.",
-    "How far clients are apart": "Distances carry noise, which makes them larger, most "
-    "of all at clients with few rows.",
+    "How far clients are apart": "Distances carry noise, and rows were cut down to a "
+    "norm before: small differences are chance, most of all at clients with few rows.",
 }
 
 WITHOUT_ROWS = """\
 <p>How many rows of each site would be recognised: the rows stayed at the sites, and
 nothing here was tried on any. A site can tell by skslot predict with the model that
 comes back, on rows whose labels it knows. Nor can features be drawn, or a tau be
-searched for. Where files came without labels, nothing is said of classes, and mixed
-effects, which need those of all sites, are not considered.</p>"""
+searched for. Where files came without labels, nothing is said of their classes, nor of
+where differences between rows come from, which takes the labels of all sites.</p>"""
 
 CODE = Template("""\
 import sklearn
@@ -490,13 +492,14 @@ def _classes(findings):
     table = findings.table
     if table is None:
         return ""
-    are = "seem to be" if findings.guarantees else "are"
-    full = "No cell is empty: every client knows every class."
-    if findings.guarantees:
-        full = "No cell seems to be empty."
+    are, full = "are", "No cell is empty: every client knows every class."
+    display, narrow = LabelShiftDisplay(table).plot(), narrow_classes
+    if findings.guarantees:  # the title says how many cells are empty
+        are, full = "seem to be", "No cell seems to be empty."
+        display, narrow = untitled(display), untitled_classes
     return picture(
-        LabelShiftDisplay(table).plot(),
-        narrow_classes,
+        display,
+        narrow,
         f"Heat map of the number of rows of {len(table.classes)} classes at "
         f"{len(table.clients)} clients.",
         f"Hatched cells {are} empty. Test rows of such a class come as a surprise to "
@@ -628,8 +631,9 @@ def _path(path):
         "Accuracy on rows that were held out, some as whole (client, class) cells. "
         "This asks the right question if every client will meet the classes as all "
         "together have them. If each keeps its label mix, ask skslot diagnose "
-        "--labels-at-use as_now. Mixed effects have no tau to choose: the dashed line. "
-        "They are recommended unless another model is better by a point and by two "
+        "--labels-at-use as_now. Mixed effects have no tau to choose, nor has a "
+        "covariance per class without alignment: the lines that are level. Mixed "
+        "effects are recommended unless another model is better by a point and by two "
         "standard errors. More than 128 features are replaced by as many principal "
         "components for this.",
     )

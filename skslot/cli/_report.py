@@ -39,8 +39,8 @@ def report(arguments):
 
     One HTML page: how each site does and why, in plain words, what each client
     contributes, where the differences between rows come from, how far clients are apart
-    before and after alignment, whether to take mixed effects or which tau, and the
-    pipeline as code. Without labels, the page says nothing of classes and tau; from
+    before and after alignment, what skslot diagnose recommends, and the pipeline as
+    code. Without labels, the page says nothing of classes and tau; from
     .slot files alone, nothing of accuracy. It needs no other file. Needs matplotlib:
     pip install "skslot[plot]".
 

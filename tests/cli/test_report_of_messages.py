@@ -1,6 +1,7 @@
 """``skslot report`` on what sites sent, without any of their rows."""
 
 import re
+from base64 import b64decode
 from html import unescape
 from pathlib import Path
 
@@ -33,6 +34,12 @@ def page_of(command):
 
 def command_on(page):
     return re.search("<code>skslot (.*?)\n</code>", page, re.S)[1]
+
+
+def drawn_text(page):
+    """Pictures on a page as text, in which comments say what is written in them."""
+    sources = re.findall('svg\\+xml;base64,([^"]*)', page)
+    return "".join(b64decode(source).decode() for source in sources)
 
 
 def titles(page):
@@ -190,6 +197,7 @@ def test_numbers_with_noise_are_told_as_such_wherever_they_are(server):
     assert all(re.match("About [0-9]+ rows of ", text) for text in headlines)
     for title in titles(page):
         content = page.partition(f"<h2>{title}</h2>")[2].partition("</section>")[0]
+        assert "cells have no row" not in drawn_text(content)
         has_numbers = "<figure" in content
         assert ('<p class="noise">' in content) is has_numbers, title
 
@@ -206,6 +214,7 @@ def test_noise_at_one_site_is_told_of_that_one(server, capsys):
 
 
 def test_no_noise_no_words_on_noise(labelled):
+    assert "cells have no row" in drawn_text(labelled[0])
     assert "carry noise" not in labelled[0]
     assert 'class="noise"' not in labelled[0]
 
