@@ -55,13 +55,20 @@ def _action(message, category, module, line):
     """What the first filter that fits says is to be done about a warning."""
     for action, text, kind, where, number in warnings.filters:
         if (
-            (text is None or text.match(message))
+            _fits(text, message)
             and issubclass(category, kind)
-            and (where is None or where.match(module))
+            and _fits(where, module)
             and number in (0, line)
         ):
             return action
     return warnings.defaultaction
+
+
+def _fits(pattern, text):
+    """Whether a filter is about a text; those of Python itself have plain ones."""
+    if pattern is None or isinstance(pattern, str):
+        return pattern in (None, text)
+    return pattern.match(text) is not None
 
 
 def _is_ours(frame):

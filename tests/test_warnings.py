@@ -130,6 +130,18 @@ def test_one_line_is_told_once_in_a_loop_that_changes_filters():
     assert texts == ["again and again", "turn 0", "turn 1", "turn 2"]
 
 
+def test_filters_are_asked_as_python_asks_them():
+    """Those that it begins with have the name of a module, others have patterns."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.resetwarnings()
+        warnings.filters.insert(0, ("ignore", None, UserWarning, __name__, 0))
+        warnings.filterwarnings("always", message="urgent", module=__name__)
+        for text in ("urgent: now", "not urgent"):
+            for _ in range(2):
+                warn_user(text)
+    assert [str(each.message) for each in caught] == ["urgent: now"] * 2
+
+
 @pytest.mark.parametrize("action", ["always", "error"])
 def test_who_asks_for_all_warnings_gets_all(action):
     with warnings.catch_warnings(record=True) as caught:

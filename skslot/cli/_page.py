@@ -101,7 +101,7 @@ $sections
 WITHOUT_LABELS = """\
 <p>Features alone cannot tell whether alignment helps a classifier, nor which tau is
 best. With labels, as y in the file or by --labels, this page also shows which client
-has which classes, searches for tau, says what the accuracy is with and without
+has which classes, tries models, says what the accuracy is with and without
 alignment, and ends the pipeline with a classifier.</p>"""
 
 GUESSED = (
@@ -376,8 +376,9 @@ def recommendation(findings):
             if ahead > min(error, WORTH_A_WORD):
                 around = f"{100 * error:.1f}" if isfinite(error) else "?"
                 yield (
-                    f"It is {100 * ahead:.1f} +/- {around} points higher {_with(name)} "
-                    "than with mixed effects, which is not enough to be sure."
+                    f"The mean is {100 * ahead:.1f} +/- {around} points higher "
+                    f"{_with(name)} than with mixed effects, which is not enough to be "
+                    "sure."
                 )
         yield "Mixed effects are recommended."
     elif chosen == PER_CLASS:

@@ -160,7 +160,7 @@ def test_page_leads_with_mixed_effects_unless_another_is_surely_better(
     mixed, aligned = re.search(accuracy, lead(searched)).groups()
     ahead = float(aligned) - float(mixed)
     assert ahead > 0
-    assert f"It is {ahead:.1f} +/- " in lead(searched)
+    assert f"The mean is {ahead:.1f} +/- " in lead(searched)
     assert "than with mixed effects, which is not enough to be sure" in lead(searched)
     assert lead(searched).endswith("Mixed effects are recommended.")
     assert "With mixed effects, the mean distance" in lead(searched)
@@ -375,7 +375,9 @@ def test_what_is_ahead_and_not_recommended_is_told(scores, is_told, words):
             )
         )
     )
-    ahead = r"It is 3.0 \+/- (2.0|\?) points higher with alignment at tau = 0.2 than"
+    ahead = (
+        r"The mean is 3.0 \+/- (2.0|\?) points higher with alignment at tau = 0.2 than"
+    )
     assert any(re.match(ahead, text) for text in told) is is_told
     assert told[-1].startswith(words)
 
