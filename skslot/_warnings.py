@@ -6,27 +6,31 @@ from contextlib import contextmanager
 
 # What may stand between the user's line and ours.
 OURS = {"skslot", "sklearn", "joblib"}
+# What was told, and where: Python forgets it whenever its filters change, which they do
+# in each fit of scikit-learn.
+TOLD = set()
 
 
 def warn_user(message, category=UserWarning):
     """Emit a warning from the innermost frame that is the user's.
 
     That is the first one outside of skslot, scikit-learn, joblib and the standard
-    library, which runs threads and processes. In a thread that has no such frame, it is
-    the caller's.
+    library, which runs threads and processes. In a thread or a process that has no such
+    frame, it is the caller's. Where Python would show a line once, it is once.
     """
     caller = frame = sys._getframe(1)
     while frame is not None and _is_ours(frame):
         frame = frame.f_back
     frame = frame or caller
-    warnings.warn_explicit(
-        message,
-        category,
-        filename=frame.f_code.co_filename,
-        lineno=frame.f_lineno,
-        module=frame.f_globals.get("__name__", "<string>"),
-        registry=frame.f_globals.setdefault("__warningregistry__", {}),
-    )
+    place = frame.f_code.co_filename, frame.f_lineno
+    module = frame.f_globals.get("__name__", "<string>")
+    told = message, category, *place
+    if _action(message, category, module, frame.f_lineno) == "default":
+        if told in TOLD:
+            return
+        TOLD.add(told)
+    registry = frame.f_globals.setdefault("__warningregistry__", {})
+    warnings.warn_explicit(message, category, *place, module, registry)
 
 
 @contextmanager
@@ -47,6 +51,29 @@ def is_in_fold():
     return False
 
 
+def _action(message, category, module, line):
+    """What the first filter that fits says is to be done about a warning."""
+    for action, text, kind, where, number in warnings.filters:
+        if (
+            _fits(text, message)
+            and issubclass(category, kind)
+            and _fits(where, module)
+            and number in (0, line)
+        ):
+            return action
+    return warnings.defaultaction
+
+
+def _fits(pattern, text):
+    """Whether a filter is about a text; those of Python itself have plain ones."""
+    if pattern is None or isinstance(pattern, str):
+        return pattern in (None, text)
+    return pattern.match(text) is not None
+
+
 def _is_ours(frame):
-    package = frame.f_globals.get("__name__", "").partition(".")[0]
+    # by python -m, as workers of joblib are run, a module is called __main__
+    spec = frame.f_globals.get("__spec__")
+    name = frame.f_globals.get("__name__", "") if spec is None else spec.name
+    package = name.partition(".")[0]
     return package in OURS or package in sys.stdlib_module_names

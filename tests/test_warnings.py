@@ -1,6 +1,8 @@
 """Warnings point at the line of the user that they are about."""
 
 import linecache
+import subprocess
+import sys
 import threading
 import warnings
 
@@ -112,6 +114,66 @@ def test_one_line_is_told_once_by_default():
             warn_user("the same")
         warn_user("the same")
     assert len(caught) == 2
+
+
+def test_one_line_is_told_once_in_a_loop_that_changes_filters():
+    """As each fit of scikit-learn does; Python forgets what it showed then."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.resetwarnings()
+        warnings.simplefilter("default")
+        for turn in range(3):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)
+            warn_user("again and again")
+            warn_user(f"turn {turn}")
+    texts = [str(each.message) for each in caught]
+    assert texts == ["again and again", "turn 0", "turn 1", "turn 2"]
+
+
+def test_filters_are_asked_as_python_asks_them():
+    """Those that it begins with have the name of a module, others have patterns."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.resetwarnings()
+        warnings.filters.insert(0, ("ignore", None, UserWarning, __name__, 0))
+        warnings.filterwarnings("always", message="urgent", module=__name__)
+        for text in ("urgent: now", "not urgent"):
+            for _ in range(2):
+                warn_user(text)
+    assert [str(each.message) for each in caught] == ["urgent: now"] * 2
+
+
+@pytest.mark.parametrize("action", ["always", "error"])
+def test_who_asks_for_all_warnings_gets_all(action):
+    with warnings.catch_warnings(record=True) as caught:
+        for asked in ("default", action):
+            warnings.simplefilter(asked)
+            for _ in range(2):
+                try:
+                    warn_user(f"{action}, as often as you like")
+                except UserWarning as error:
+                    caught.append(error)
+    assert len(caught) == 3
+
+
+IN_WORKERS = """
+import numpy as np
+from joblib import Parallel, delayed
+from skslot import FederatedOTAligner
+
+X = np.random.default_rng(0).normal(size=(40, 2))
+y, site = [0, 1] * 20, [0] * 20 + [1] * 20
+jobs = [delayed(FederatedOTAligner().fit)(X, y, client_ids=site) for _ in range(2)]
+Parallel(n_jobs=2, backend="loky")(jobs)
+"""
+
+
+def test_process_without_a_line_of_the_user_points_at_ours():
+    """And not at the line of joblib that the process began with."""
+    command = [sys.executable, "-c", IN_WORKERS]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    lines = [line for line in done.stderr.splitlines() if "AlignmentWarning" in line]
+    assert 1 <= len(lines) <= 2  # one for each worker
+    assert all("_advice.py:" in line for line in lines)
 
 
 # ------------------------------------------------------------- warnings of fit

@@ -214,7 +214,7 @@ def bench_report(quick):
         "skslot report on 4 clients, seconds of one core",
         ["n", "m", "seconds", "required", "met"],
         rows,
-        "Search for tau, comparison with mixed effects, distances and pictures.",
+        "All models of skslot diagnose, distances and pictures.",
     )
 
 

@@ -17,6 +17,11 @@ class AlignmentWarning(UserWarning):
     :class:`~skslot.FederatedOTAligner` warns by it in ``fit``, also inside a
     classifier. When, and by what measurements, is in :ref:`when_not_to_align`.
 
+    Attributes
+    ----------
+    remedy : str
+        What to do instead, with which the text of each warning ends.
+
     See Also
     --------
     skslot.inspection.diagnose : Says what to do instead.
@@ -30,11 +35,10 @@ class AlignmentWarning(UserWarning):
     >>> warnings.filterwarnings("ignore", category=AlignmentWarning)
     """
 
-
-REMEDY = (
-    "Take MixedEffectsClassifier or tau='auto', search for tau by "
-    "FederatedGridSearchCV, or ask skslot.inspection.diagnose."
-)
+    remedy = (
+        "Take MixedEffectsClassifier or tau='auto', search for tau by "
+        "FederatedGridSearchCV, or ask skslot.inspection.diagnose."
+    )
 
 
 def advise(class_counts, n_samples, n_features):
@@ -65,7 +69,8 @@ def advise(class_counts, n_samples, n_features):
         )
     if reasons:
         warn_user(
-            f"alignment is likely to cost accuracy: {'; '.join(reasons)}. {REMEDY}",
+            f"alignment is likely to cost accuracy: {'; '.join(reasons)}. "
+            f"{AlignmentWarning.remedy}",
             AlignmentWarning,
         )
 

@@ -276,7 +276,7 @@ def _estimator(kinds, arguments):
         first = next(iter(kinds))
         refuse_rows(first)
         load_message(first)  # which says why it cannot be read
-    labelled = {p: kind for p, kind in known.items() if hasattr(kind, "class_means")}
+    labelled = {path: kind for path, kind in known.items() if has_labels(kind)}
     without = [path for path in known if path not in labelled]
     method = _method(labelled, arguments)
     _check_options(method, arguments)
@@ -312,6 +312,23 @@ def _method(labelled, arguments):
         raise ValueError(
             "a model needs labels: at the sites, run skslot summarize with --labels."
         )
+    own = method_of(labelled)
+    method = arguments.method or own
+    if message_of(method) != message_of(own):
+        raise ValueError(
+            f"{next(iter(labelled))} was summarized for {own}, which --method {method} "
+            "cannot read: leave --method out, or summarize with it at all sites."
+        )
+    return method
+
+
+def has_labels(kind):
+    """Whether messages of a kind describe classes, which a model needs."""
+    return hasattr(kind, "class_means")
+
+
+def method_of(labelled):
+    """Method that all files are for, by their kinds; an error if they differ."""
     first = next(iter(labelled))
     for path, kind in labelled.items():
         if kind is not labelled[first]:
@@ -319,14 +336,7 @@ def _method(labelled, arguments):
                 f"{path} and {first} were summarized for different methods; use the "
                 "same --method at all sites."
             )
-    kind = labelled[first].__name__
-    method = arguments.method or DEFAULTS[kind]
-    if message_of(method) != kind:
-        raise ValueError(
-            f"{first} was summarized for {DEFAULTS[kind]}, which --method {method} "
-            "cannot read: leave --method out, or summarize with it at all sites."
-        )
-    return method
+    return DEFAULTS[labelled[first].__name__]
 
 
 def _check_options(method, arguments):

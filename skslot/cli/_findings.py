@@ -1,32 +1,40 @@
 """What a page is about: what rows of clients, or their messages alone, can tell."""
 
-import tempfile
-import warnings
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from sklearn.base import clone
 
 from .._clients import clients_array
 from ..alignment import FederatedOTAligner, automatic_tau
-from ..classifiers import FedCGSClassifier, MixedEffectsClassifier
-from ..exchange import ClassStatistics, MessageError, load_messages, receive
-from ..inspection import AlignmentDisplay, TauPathDisplay, alignment_report
-from ..metrics import client_scores
-from ..model_selection import CellHoldoutKFold, FederatedGridSearchCV, class_table
-from ._aggregate import in_words_of_commands, look_at
-from ._site_words import Site, mean_of_others, times_apart
+from ..classifiers import MixedEffectsClassifier
+from ..exchange import (
+    ClassStatistics,
+    MessageError,
+    load_message,
+    load_messages,
+    receive,
+)
+from ..inspection import (
+    AlignmentDisplay,
+    TauPathDisplay,
+    alignment_report,
+    diagnose,
+)
+from ..model_selection import class_table
+from ._aggregate import has_labels, in_words_of_commands, look_at
+from ._site_maps import DEFAULT_TAU
+from ._site_words import Site, in_short, mean_of_others, ratio_to, times_apart
 
-MIXED = "mixed effects"  # as the page names MixedEffectsClassifier
-TAUS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
-# Fewer than a search has: enough to tell models apart on a page, in less than a minute.
-N_FOLDS = 4
+# Models by the names that diagnose has for them; that of a tau follows at the end.
+MIXED, PLAIN = "mixed effects", "no alignment"
+PER_CLASS, TRANSPORT = "covariance per class", "optimal transport, tau="
 ROUGHLY = 1e-4  # residual of the reference, which no score can tell from zero
 # The distances of any two of more clients than this are not measured: they would take
 # hours where there are thousands.
 MOST_CLIENTS = 40
-STANDS_STILL = 1e-6  # offsets of this part of a standard deviation
+SILENT = {"outliers": "ignore"}  # who stands out is told once
+STANDS_STILL = 1e-6  # offsets and distances of this part of a standard deviation
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,8 +43,10 @@ class Findings:
 
     ``model`` is the recommended one, or that which was asked for; ``mixed`` has the
     variance components, if labels are known. ``table`` has the classes of those clients
-    who have labels, ``path`` the accuracy on held-out rows, ``points`` rows in two
-    dimensions, and ``messages`` those of the clients, if that is all there is.
+    who have labels, ``diagnosis`` what models did on held-out rows, and ``path`` that
+    over tau; ``points`` rows in two dimensions, and ``messages`` those of the clients,
+    if that is all there is. If ``is_asked``, somebody chose the strength of the
+    alignment.
     """
 
     name: str
@@ -45,9 +55,24 @@ class Findings:
     n_features: int
     table: object = None
     mixed: MixedEffectsClassifier | None = None
+    diagnosis: object = None
     path: TauPathDisplay | None = None
     points: AlignmentDisplay | None = None
     messages: list | None = None
+    is_asked: bool = False
+
+    @property
+    def is_guessed(self):
+        """Whether nothing speaks for the strength of the alignment."""
+        if self.is_asked or self.is_mixed or self.diagnosis is not None:
+            return False
+        return self.model.tau != "auto"
+
+    @property
+    def guarantees(self):
+        """Guarantees of differential privacy: noise is in what these clients sent."""
+        found = (message.privacy for message in self.messages or [])
+        return [each for each in found if each is not None]
 
     @property
     def is_mixed(self):
@@ -82,32 +107,31 @@ class Findings:
 
     @property
     def accuracy(self):
-        """Share of held-out rows that the model gets right, and without alignment.
+        """Accuracy to expect of the recommended model, and without alignment.
 
-        For each client; NaN where none of its rows were held out.
+        For each client; NaN where no rows tell.
         """
-        if self.path is None:
+        found = self.diagnosis
+        if found is None:
             return np.full((2, len(self.clients)), np.nan)
-        scores = self.path.scores
-        own = scores[0]
-        if self.is_mixed:
-            own = self.path.other_scores[MIXED]
-        elif self.is_moved:
-            own = scores[self.path.taus.index(self.path.chosen_tau)]
-        pairs = zip(own, scores[0], strict=True)
-        known = dict(zip(self.path.clients.tolist(), pairs, strict=True))
-        unknown = np.nan, np.nan
-        return np.transpose([known.get(client, unknown) for client in self.clients])
+        unaligned = found.accuracies[PLAIN]
+        if found.chosen == PER_CLASS:  # which is another classifier, not an alignment
+            unaligned = np.full(len(unaligned), np.nan)
+        pairs = zip(found.accuracy, unaligned, strict=True)
+        by_client = dict(zip(found.clients.tolist(), pairs, strict=True))
+        return np.transpose([by_client[client] for client in self.clients])
 
     def sites(self):
         """What is known of each client, for words about it."""
         accuracy, unaligned = self.accuracy
         findings = {each.client: each for each in self.clients_report}
         if self.report is None:
-            apart = np.array([findings[each].distance for each in self.clients])
-            apart = apart / np.median(apart)
+            distances = [findings[each].distance for each in self.clients]
+            apart = [ratio_to(np.median(distances), each) for each in distances]
         else:
-            apart = times_apart(self.report.distances.before)
+            distances = self.report.distances.before
+            is_rounding = distances <= STANDS_STILL * self._size
+            apart = times_apart(np.where(is_rounding, 0.0, distances))
         others = mean_of_others(accuracy)
         classes = [self._classes_of(client) for client in self.clients]
         elsewhere = mean_of_others([len(absent) for _, absent in classes])
@@ -123,9 +147,17 @@ class Findings:
                 unaligned[k],
                 apart[k],
                 findings[client].reason,
+                None if self.messages is None else self.messages[k].privacy,
             )
             for k, client in enumerate(self.clients)
         ]
+
+    @property
+    def _size(self):
+        """Root mean square of the features of all clients."""
+        squares = np.square(self.aligner.means_).sum(axis=1)
+        traces = np.trace(self.aligner.covariances_, axis1=1, axis2=2)
+        return np.sqrt(np.mean(squares + traces))
 
     def _classes_of(self, client):
         """Number of classes and those that the client has no rows of."""
@@ -149,30 +181,34 @@ def moves(model):
 # ------------------------------------------------------------------- from rows
 
 
-def findings_of_rows(data, tau=None, begin=lambda part: None):
+def findings_of_rows(data, tau=None, begin=lambda part: None, tried=None):
     """Findings on a FeatureSet.
 
-    Without a ``tau``, one is searched for and compared with mixed effects; without
-    labels, it is the default. ``begin`` is called with the name of each part of the
-    work.
+    Without a ``tau``, the model is the one that :func:`skslot.inspection.diagnose`
+    recommends; without labels, the tau is the default. ``begin`` is called with the
+    name of each part of the work, ``tried`` with the number of models that were fitted
+    on a part of the rows, and how many there will be.
     """
     if len(data.clients) < 2:
         raise ValueError(f"{data.name} has one client only; there is nothing to align.")
     X, y, client_ids = data.X, data.y, data.client_ids
-    table = mixed = path = None
+    table = mixed = diagnosis = path = None
+    is_asked = tau is not None
     if y is not None:
         table = class_table(y, client_ids)
         if tau is None:
-            path = hold_out(X, y, client_ids, begin)
-            tau = best_of(path)
+            diagnosis = diagnose(X, y, client_ids, progress=tried)
+            path = path_of(diagnosis, automatic_tau(X, y, client_ids))
+            tau = strength_in(diagnosis.chosen)
         begin("fitting mixed effects")
-        mixed = MixedEffectsClassifier().fit(X, y, client_ids)
-    if tau == MIXED:
+        mixed = MixedEffectsClassifier(**SILENT).fit(X, y, client_ids)
+    if diagnosis is not None and diagnosis.chosen == MIXED:
         model = mixed
     else:
         begin("aligning")
-        strength = {} if tau is None else {"tau": tau}
-        model = FederatedOTAligner(**strength, tol=ROUGHLY).fit(X, y, client_ids)
+        tau = DEFAULT_TAU if tau is None else tau
+        aligner = FederatedOTAligner(tau, tol=ROUGHLY, **SILENT)
+        model = aligner.fit(X, y, client_ids)
     begin("drawing rows")
     clients = getattr(model, "aligner_", model).clients_.tolist()
     only_as_they_are = {} if moves(model) else {"taus": [0.0]}
@@ -183,86 +219,46 @@ def findings_of_rows(data, tau=None, begin=lambda part: None):
         X.shape[1],
         table,
         mixed,
+        diagnosis,
         path,
         AlignmentDisplay.from_estimator(model, X, y, client_ids, **only_as_they_are),
+        is_asked=is_asked,
     )
 
 
-def best_of(path):
-    """What has the best mean accuracy: mixed effects, the tau chosen, or none."""
-    means = {
-        MIXED: path.other_scores[MIXED].mean(),
-        path.chosen_tau: path.mean[path.taus.index(path.chosen_tau)],
-        0.0: path.mean[0],
-    }
-    return max(means, key=means.get)
+def strength_in(name):
+    """Strength of the optimal transport in a model: a number, or "auto"."""
+    if not name.startswith(TRANSPORT):
+        return 0.0
+    tau = name.removeprefix(TRANSPORT)
+    return tau if tau == "auto" else float(tau)
 
 
-def hold_out(X, y, client_ids, begin=lambda part: None):
-    """Accuracy at each client for each tau and for mixed effects, on held-out rows.
+def path_of(diagnosis, automatic):
+    """Accuracy at each client over tau and with other models, as they were tried.
 
-    What clients send is made once per fold, and serves all of them. The tau that is
-    chosen is that of :class:`FederatedGridSearchCV` on the same folds.
+    ``automatic`` is the tau that "auto" stands for. None if no rows tell of any client.
     """
-    groups = {client: client_ids == client for client in np.unique(client_ids).tolist()}
-    folds = CellHoldoutKFold(N_FOLDS).split(X, y, client_ids=client_ids)
-    by_client = {name: [] for name in (*TAUS, MIXED)}
-    by_cell = {name: [] for name in (*TAUS, MIXED)}
-    with tempfile.TemporaryDirectory() as memory, warnings.catch_warnings():
-        # of clients that are small in some fold; the page tells of all rows
-        warnings.simplefilter("ignore", UserWarning)
-        candidates = _candidates(memory)
-        for number, (train, test) in enumerate(folds, start=1):
-            begin(f"holding out rows, {number} of {N_FOLDS}")
-            learned = np.zeros(len(X), dtype=bool)
-            learned[train] = True
-            messages = [
-                candidates[0.0].client_update(X[rows], y[rows], client=client)
-                for client, rows in ((c, g & learned) for c, g in groups.items())
-                if rows.any()
-            ]
-            for name, candidate in candidates.items():
-                model = clone(candidate).server_aggregate(messages)
-                predicted = model.predict(X[test], client_ids=client_ids[test])
-                found = client_scores(y[test], predicted, client_ids[test])
-                own = dict(zip(found.clients.tolist(), found.scores, strict=True))
-                by_client[name].append([own.get(client, np.nan) for client in groups])
-                by_cell[name].append(found.cell_mean)
-    tested = ~np.isnan(by_client[MIXED]).all(axis=0)  # a single row never is
-    scores = {
-        name: np.nanmean(np.array(folds)[:, tested], axis=0)
-        for name, folds in by_client.items()
-    }
-    cells = [np.mean(by_cell[tau]) for tau in TAUS]
+    known = ~np.isnan(diagnosis.accuracy)
+    if not known.any():
+        return None
+    by_name = {name: each[known] for name, each in diagnosis.accuracies.items()}
+    aligned = [name for name in by_name if name.startswith(TRANSPORT)]
+    taus = {name: strength_in(name) for name in (PLAIN, *aligned)}
+    taus = {name: automatic if tau == "auto" else tau for name, tau in taus.items()}
+    by_tau = {tau: by_name[name] for name, tau in taus.items()}
+    best = next(name for name in diagnosis.scores if name in aligned)
     return TauPathDisplay(
-        list(TAUS),
-        np.array([scores[tau] for tau in TAUS]),
-        clients_array([c for c, known in zip(groups, tested, strict=True) if known]),
-        choose_tau(cells, automatic_tau(X, y, client_ids)),
+        sorted(by_tau),
+        np.array([by_tau[tau] for tau in sorted(by_tau)]),
+        diagnosis.clients[known],
+        taus[best],
         "accuracy",
-        other_scores={MIXED: scores[MIXED]},
+        other_scores={
+            MIXED: by_name[MIXED],
+            "class covariance": by_name[PER_CLASS],  # short enough for a legend
+        },
     ).plot()
-
-
-def _candidates(memory):
-    """Models to compare: one for each tau, and mixed effects."""
-    candidates = {
-        tau: FedCGSClassifier(
-            "within",
-            aligner=FederatedOTAligner(
-                tau, unknown_client="identity", tol=ROUGHLY, memory=memory
-            ),
-        )
-        for tau in TAUS
-    }
-    return {**candidates, MIXED: MixedEffectsClassifier(unknown_client="identity")}
-
-
-def choose_tau(scores, automatic):
-    """The tau with the largest score that is close to the automatic one."""
-    weight = FederatedGridSearchCV(None, {}).tau_prior
-    apart = np.square(np.array(TAUS) - automatic)
-    return TAUS[int(np.argmax(np.array(scores) - weight * apart))]
 
 
 # ----------------------------------------------------------- from messages alone
@@ -273,36 +269,44 @@ class SentMessage:
     """What a client sent: the name and size of its file, and what is in it.
 
     ``contents`` are by their meaning; ``words`` say what is not in it, and what gives
-    rows away.
+    rows away, and ``privacy`` is the guarantee that its noise gives, if it has any.
     """
 
     file: str
     n_bytes: int
     contents: dict
     words: list
+    kind: type
+    privacy: dict | None = None
 
     @classmethod
     def of(cls, sender, message):
         """What is to be said of a message in a file."""
         words = message.describe().split("\n\n")[-1].splitlines()
-        path = sender.path
-        return cls(path.name, path.stat().st_size, message.contents(), words)
+        path, privacy = sender.path, getattr(message, "privacy", None)
+        contents, size = message.contents(), path.stat().st_size
+        if privacy is not None:
+            contents["guarantee of differential privacy"] = in_short([privacy])
+        return cls(path.name, size, contents, words, sender.kind, privacy)
 
 
 def findings_of_messages(paths, tau=None, begin=lambda part: None):
     """Findings on what sites sent, without any of their rows."""
     if len(paths) < 2:
+        load_message(paths[0])  # which says if it cannot be read
         raise ValueError(
             f"{paths[0]} is of one client only; there is nothing to compare. Name the "
             "files of all sites."
         )
-    kinds = look_at(paths)
-    for path, kind in kinds.items():
-        if kind is not None and tau == "auto" and not hasattr(kind, "class_means"):
-            raise ValueError(
-                f"--tau auto needs the labels of all sites, but {path} was summarized "
-                "without --labels."
-            )
+    kinds, is_asked = look_at(paths), tau is not None
+    plain = [path for path, kind in kinds.items() if kind and not has_labels(kind)]
+    if tau == "auto" and plain:
+        raise ValueError(
+            f"--tau auto needs the labels of all sites, but {plain[0]} was summarized "
+            "without --labels."
+        )
+    if tau is None:
+        tau = DEFAULT_TAU if plain else "auto"
     begin("reading files")
     received = receive(load_messages(kinds))
     has_classes = all(
@@ -312,11 +316,10 @@ def findings_of_messages(paths, tau=None, begin=lambda part: None):
     mixed = None
     try:
         if has_classes:
-            mixed = MixedEffectsClassifier().server_aggregate(received)
+            mixed = MixedEffectsClassifier(**SILENT).server_aggregate(received)
         model = mixed
-        if tau is not None or not has_classes:
-            strength = {} if tau is None else {"tau": tau}
-            aligner = FederatedOTAligner(**strength, tol=ROUGHLY)
+        if is_asked or not has_classes:
+            aligner = FederatedOTAligner(tau, tol=ROUGHLY, **SILENT)
             model = aligner.fit_messages(received)
         senders = received.senders
     except MessageError as error:
@@ -332,6 +335,7 @@ def findings_of_messages(paths, tau=None, begin=lambda part: None):
             SentMessage.of(sender, message)
             for sender, message in zip(senders, received, strict=True)
         ],
+        is_asked=is_asked,
     )
 
 

@@ -1,6 +1,7 @@
 """One HTML page on the clients of a data set, with nothing outside of it."""
 
 from html import escape
+from math import isfinite
 from shlex import quote
 from string import Template
 
@@ -14,7 +15,8 @@ from ..inspection import (
     LabelShiftDisplay,
     VarianceComponentsDisplay,
 )
-from ._findings import MIXED, MOST_CLIENTS
+from ._aggregate import has_labels, method_of
+from ._findings import MIXED, MOST_CLIENTS, PER_CLASS, PLAIN, strength_in
 from ._pictures import (
     close,
     narrow_bar,
@@ -24,8 +26,16 @@ from ._pictures import (
     narrow_lines,
     narrow_points,
     picture,
+    untitled,
+    untitled_classes,
 )
-from ._site_words import describe_site
+from ._site_words import (
+    WORTH_A_WORD,
+    describe_site,
+    in_short,
+    reason_of,
+    sentence,
+)
 
 PAGE = Template("""\
 <!DOCTYPE html>
@@ -64,6 +74,7 @@ td { text-align: right; min-width: 6rem; }
 summary { cursor: pointer; margin-top: .6rem; }
 dt { font-weight: 600; margin-top: .6rem; }
 dd { margin: 0; }
+.noise { border-left: .25rem solid var(--look); padding-left: .6rem; }
 figure { margin: 1rem 0; }
 img { display: block; max-width: 100%; height: auto; }
 figcaption { margin-top: .5rem; color: var(--quiet); }
@@ -90,15 +101,44 @@ $sections
 WITHOUT_LABELS = """\
 <p>Features alone cannot tell whether alignment helps a classifier, nor which tau is
 best. With labels, as y in the file or by --labels, this page also shows which client
-has which classes, searches for tau, says what the accuracy is with and without
+has which classes, tries models, says what the accuracy is with and without
 alignment, and ends the pipeline with a classifier.</p>"""
+
+GUESSED = (
+    "Nothing here tells whether alignment helps, nor how strong it should be: "
+    "tau = {tau:.2g} is the default, and no more than that."
+)
+
+UNTIL_THERE_ARE_LABELS = (
+    "Leave features as they are until labels of some rows tell; this is how they would "
+    "be aligned."
+)
+
+LATER = (
+    "{files} came without labels, and mixed effects need those of all sites: this "
+    "makes a model of the others, which a site without labels joins by skslot adapt. "
+    "--method fedcgs would take the files of all sites, with a tau that nothing here "
+    "speaks for."
+)
+
+# What noise does to the numbers of a section, by its title.
+NOISE = {
+    "Which client has which classes": "Counts carry noise: a cell that looks empty may "
+    "have rows, and one with few may have none.",
+    "Where the differences between rows come from": "These shares are of numbers with "
+    "noise, and rough: part of the differences is the noise.",
+    "Whether a client stands out": "Distances carry noise: it may make a client with "
+    "few rows stand out, and hide one that would.",
+    "How far clients are apart": "Distances carry noise, and rows were cut down to a "
+    "norm before: small differences are chance, most of all at clients with few rows.",
+}
 
 WITHOUT_ROWS = """\
 <p>How many rows of each site would be recognised: the rows stayed at the sites, and
 nothing here was tried on any. A site can tell by skslot predict with the model that
 comes back, on rows whose labels it knows. Nor can features be drawn, or a tau be
-searched for. Where files came without labels, nothing is said of classes, and mixed
-effects, which need those of all sites, are not considered.</p>"""
+searched for. Where files came without labels, nothing is said of their classes, nor of
+where differences between rows come from, which takes the labels of all sites.</p>"""
 
 CODE = Template("""\
 import sklearn
@@ -127,6 +167,15 @@ model.fit(data.X, data.y, client_ids=data.client_ids)
 print(model.summary())
 """)
 
+CODE_PER_CLASS = Template("""\
+from skslot import FedQDAClassifier
+from skslot.experiments import FeatureSet
+
+data = FeatureSet.from_file($source).training_rows()
+model = FedQDAClassifier()
+model.fit(data.X, data.y, client_ids=data.client_ids)
+""")
+
 CODE_WITHOUT_LABELS = Template("""\
 import sklearn
 from sklearn.pipeline import Pipeline
@@ -147,9 +196,9 @@ OF_OUTLIERS = {
 MEANINGS = {
     "share of all rows": "How much the client counts for in all that is estimated from "
     "all clients together.",
-    "right on held-out rows": "Share of its rows that were recognised by a model that "
-    "had not seen them. Some folds hold out all rows of a class at a client, as sites "
-    "meet classes that they had no rows of.",
+    "right on held-out rows": "Share of rows that were recognised by a model that had "
+    "not seen them, with classes counted as all clients together have them. For "
+    "classes that the client lacks, all rows of a class at a client were held out.",
     "right without alignment": "The same for a classifier of all features as they are.",
     "times as far as usual": "Distance of the client from the others, by the distance "
     "of these from each other. 1 is usual; above 1.5, the page says so.",
@@ -182,7 +231,7 @@ def render_page(findings, source=None):
     """The page on some findings, as text; ``source`` is what read rows, as code."""
     sections = {
         "Each site": _sites(findings),
-        "Which client has which classes": _classes(findings.table),
+        "Which client has which classes": _classes(findings),
         "Where the differences between rows come from": _components(findings.mixed),
         "Whether a client stands out": _outliers(findings),
         "How far clients are apart": _distances(findings),
@@ -191,16 +240,19 @@ def render_page(findings, source=None):
     }
     if findings.messages is not None:
         sections["What cannot be said without rows"] = WITHOUT_ROWS
-        sections["What to run next"] = _commands(findings)
+        sections["What to run next"] = command_section(findings)
     else:
         if findings.table is None:
             sections["What labels would add"] = WITHOUT_LABELS
-        sections["Recommended pipeline"] = _code(findings, source)
+        is_tried = findings.diagnosis is not None
+        title = "Recommended pipeline" if is_tried else "A pipeline to try"
+        sections[title] = _code(findings, source)
     return PAGE.substitute(
         title=escape(f"Alignment report: {printable(findings.name)}"),
         summary=escape(_summary(findings)),
         sections="\n".join(
-            f"<section>\n<h2>{escape(title)}</h2>\n{content}\n</section>"
+            f"<section>\n<h2>{escape(title)}</h2>\n"
+            f"{_on_noise(findings, title)}{content}\n</section>"
             for title, content in sections.items()
             if content
         ),
@@ -213,31 +265,52 @@ def render_page(findings, source=None):
 
 def _summary(findings):
     """What to see, in a few sentences."""
-    return " ".join([_holdings(findings), *_moved(findings), *_scores(findings)])
+    parts = _holdings, _noise, _moved, _scores
+    return " ".join(text for part in parts for text in part(findings))
 
 
 def _holdings(findings):
     """How much the clients have."""
     table, n_clients = findings.table, len(findings.clients)
-    text = f"{n_clients} clients hold {round(sum(findings.n_samples)):,} rows"
+    about, seems = ("about ", " seem to be") if findings.guarantees else ("", " are")
+    text = f"{n_clients} clients hold {about}{round(sum(findings.n_samples)):,} rows"
     if table is None:
-        return f"{text} without labels."
-    text += f" of {len(table.classes)} classes."
+        yield f"{text} without labels."
+        return
+    yield f"{text} of {len(table.classes)} classes."
     without = n_clients - len(table.clients)
     if without:
-        text += f" {without} sent no labels."
-    if not table.n_absent:
-        return f"{text} Every client has rows of every class."
-    return (
-        f"{text} {table.n_absent} of {table.counts.size} (client, class) cells are "
-        "empty: the more, the more a classifier takes the client for the class, and "
-        "the more alignment can help."
-    )
+        yield f"{without} sent no labels."
+    if table.n_absent:
+        yield (
+            f"{table.n_absent} of {table.counts.size} (client, class) cells{seems} "
+            "empty: the more, the more a classifier takes the client for the class, "
+            "and the more alignment can help."
+        )
+    elif findings.guarantees:
+        yield "No (client, class) cell seems to be empty."
+    else:
+        whose = "that sent labels " * bool(without)
+        yield f"Every client {whose}has rows of every class."
+
+
+def _noise(findings):
+    """Whose numbers carry noise, and how much."""
+    guarantees, n_clients = findings.guarantees, len(findings.clients)
+    if guarantees:
+        some = f"{len(guarantees)} of the {n_clients} clients"
+        whose = "all clients" if len(guarantees) == n_clients else some
+        yield (
+            f"The numbers of {whose} carry noise ({in_short(guarantees)}): counts, "
+            "distances and what is concluded from them are estimates, which are the "
+            "rougher the fewer rows a client has."
+        )
 
 
 def _moved(findings):
     """How much nearer clients come to each other."""
     how = MIXED if findings.is_mixed else f"tau = {findings.aligner.tau_:.2g}"
+    how += ", the default" * findings.is_guessed
     if not findings.is_moved:
         yield f"With {how}, features stay as they are."
     elif findings.report is not None:
@@ -252,30 +325,66 @@ def _moved(findings):
 
 def _scores(findings):
     """Accuracy with and without alignment, and what is recommended."""
-    path = findings.path
+    found = findings.diagnosis
     if findings.messages is not None:
         yield (
             "This page is made of what the sites sent; it cannot say how many rows "
             "will be recognised."
         )
-    if path is None:
+    if found is None:
         return
-    chosen, mixed = path.taus.index(path.chosen_tau), path.other_scores[MIXED]
-    scores = {"without alignment": path.scores[0]}
-    if chosen > 0:
-        words = f"with tau = {path.chosen_tau:.2g}, which the search chose"
-        scores[words] = path.scores[chosen]
-    means = ", and ".join(f"{v.mean():.1%} {words}" for words, v in scores.items())
-    worst = " and ".join(f"{values.min():.1%}" for values in scores.values())
+    if findings.path is None:
+        yield (
+            "No rows could be held out that tell how models will do: there are too "
+            "few, or each class is at one client only. Mixed effects are recommended, "
+            "which were the best wherever they were tried."
+        )
+        return
+    means = {name: mean for name, (mean, _, _) in found.scores.items()}
+    compared = dict.fromkeys([found.chosen, MIXED, PLAIN])
+    worst = {name: np.nanmin(found.accuracies[name]) for name in compared}
     yield (
         "On rows that were held out, the mean accuracy over clients is "
-        f"{mixed.mean():.1%} with {MIXED}; a FedCGS classifier has {means}. That of "
-        f"the worst client is {mixed.min():.1%}, against {worst}."
+        f"{_listed(means)}, if every client will meet the classes as all together have "
+        f"them; skslot diagnose finds the same. At the worst client it is "
+        f"{_listed(worst)}."
     )
+    yield from recommendation(findings)
+
+
+def _listed(shares):
+    """Shares of right answers, each with its model."""
+    *texts, last = (f"{share:.1%} {_with(name)}" for name, share in shares.items())
+    return f"{', '.join(texts)} and {last}"
+
+
+def _with(name):
+    """A model that was tried, as a part of a sentence."""
+    tau = strength_in(name)
+    if tau != 0:
+        strength = "the automatic tau" if tau == "auto" else f"tau = {tau:.2g}"
+        return f"with alignment at {strength}"
+    words = {PLAIN: "without alignment", PER_CLASS: "with a covariance per class"}
+    return words.get(name, f"with {name}")
+
+
+def recommendation(findings):
+    """What is recommended, and what else may be as good."""
+    scores, chosen = findings.diagnosis.scores, findings.diagnosis.chosen
     if findings.is_mixed:
+        for name, (_, ahead, error) in scores.items():
+            if ahead > min(error, WORTH_A_WORD):
+                around = f"{100 * error:.1f}" if isfinite(error) else "?"
+                yield (
+                    f"The mean is {100 * ahead:.1f} +/- {around} points higher "
+                    f"{_with(name)} than with mixed effects, which is not enough to be "
+                    "sure."
+                )
         yield "Mixed effects are recommended."
+    elif chosen == PER_CLASS:
+        yield "A covariance per class is recommended, without alignment."
     elif findings.is_moved:
-        yield f"Alignment with tau = {path.chosen_tau:.2g} is recommended."
+        yield f"Alignment with tau = {findings.model.tau_:.2g} is recommended."
     else:
         yield "These clients are best left as they are."
 
@@ -295,7 +404,7 @@ def _sites(findings):
             f'<article class="site {verdict.level}">'
             f"<h3>{escape(site.name)}</h3>"
             f'<p class="verdict">{escape(verdict.headline)}</p>{notes}'
-            f"{_folded('Numbers', _number_table(numbers))}"
+            f"{_folded(_title_of_numbers(site), _number_table(numbers))}"
             f"{_disclosure(findings, position)}</article>"
         )
     warnings = findings.report.warnings if findings.report is not None else []
@@ -332,6 +441,10 @@ def _numbers(findings, site, position):
         yield "bytes of the file", f"{findings.messages[position].n_bytes:,}"
 
 
+def _title_of_numbers(site):
+    return "Numbers" + " (with noise)" * (site.noise is not None)
+
+
 def _number_table(numbers):
     rows = (
         f'<tr><th scope="row">{escape(words)}</th><td>{escape(number)}</td></tr>'
@@ -355,6 +468,13 @@ def _glossary(findings, used):
     return f"<dl>{''.join(terms)}</dl>"
 
 
+def _on_noise(findings, title):
+    """What noise does to the numbers of a section, if there is any."""
+    if not findings.guarantees or title not in NOISE:
+        return ""
+    return f'<p class="noise">{escape(NOISE[title])}</p>'
+
+
 def _disclosure(findings, position):
     """What the message of a client gives away, if that is all there is of it."""
     if findings.messages is None:
@@ -369,18 +489,24 @@ def _disclosure(findings, position):
 # --------------------------------------------------------- one section each
 
 
-def _classes(table):
+def _classes(findings):
+    table = findings.table
     if table is None:
         return ""
+    are, full = "are", "No cell is empty: every client knows every class."
+    display, narrow = LabelShiftDisplay(table).plot(), narrow_classes
+    if findings.guarantees:  # the title says how many cells are empty
+        are, full = "seem to be", "No cell seems to be empty."
+        display, narrow = untitled(display), untitled_classes
     return picture(
-        LabelShiftDisplay(table).plot(),
-        narrow_classes,
+        display,
+        narrow,
         f"Heat map of the number of rows of {len(table.classes)} classes at "
         f"{len(table.clients)} clients.",
-        "Hatched cells are empty. Test rows of such a class come as a surprise to the "
-        "client."
+        f"Hatched cells {are} empty. Test rows of such a class come as a surprise to "
+        "the client."
         if table.n_absent
-        else "No cell is empty: every client knows every class.",
+        else full,
     )
 
 
@@ -411,12 +537,20 @@ def _outliers(findings):
         "deviations within a class. Honest clients are at about 1; beyond the line, "
         "look for other units, another encoder or wrong labels first.",
     )
-    words = [
-        f"Client {client!r} stands out: {reason}"
-        for client, reason in report.outliers.items()
-    ]
-    words = words or ["No client stands out."]
+    words = list(_unusual(findings.sites())) or ["No client stands out."]
     return drawn + "".join(f"<p>{escape(text)}</p>" for text in words)
+
+
+def _unusual(sites):
+    """Sentences on sites whose boxes tell of a distance, in the same words."""
+    outliers = [site for site in sites if site.stands_out]
+    for site in outliers:
+        yield sentence(f"Client {site.name} stands out: {reason_of(site)}")
+    others = [site for site in sites if site.distance and not site.stands_out]
+    if others and not outliers:
+        yield "No client is beyond the line."
+    for site in others:
+        yield f"Client {site.name} is nearer than that, yet {site.distance}."
 
 
 def _distances(findings):
@@ -436,6 +570,8 @@ def _distances(findings):
     when = ", before and after alignment" if findings.is_moved else ""
     scale = ", on one colour scale" if findings.is_moved else ""
     still = "" if findings.is_moved else " Nothing is moved, so this is all."
+    if findings.is_guessed:
+        still += f" {GUESSED.format(tau=findings.model.tau_)}"
     return picture(
         display.plot(),
         narrow_distances,
@@ -492,37 +628,67 @@ def _path(path):
         path,
         narrow_lines,
         f"Lines of the {path.metric} over tau: each client, their mean, the worst, and "
-        f"the mean of {MIXED}.",
-        "Accuracy on folds some of which hold out whole (client, class) cells. This "
-        "asks the right question if every client will meet every class. If each client "
-        "keeps its label mix, expect a smaller tau to be better, and give mixed "
-        "effects priors='client'. The choice of tau also prefers one close to the "
-        "automatic one. Mixed effects have no tau to choose: the dashed line.",
+        f"the means of {MIXED} and of a covariance per class.",
+        "Accuracy on rows that were held out, some as whole (client, class) cells. "
+        "This asks the right question if every client will meet the classes as all "
+        "together have them. If each keeps its label mix, ask skslot diagnose "
+        "--labels-at-use as_now. Mixed effects have no tau to choose, nor has a "
+        "covariance per class without alignment: the lines that are level. Mixed "
+        "effects are recommended unless another model is better by a point and by two "
+        "standard errors. More than 128 features are replaced by as many principal "
+        "components for this.",
     )
 
 
 def _code(findings, source):
+    found = findings.diagnosis
     if findings.is_mixed:
         code = CODE_OF_MIXED_EFFECTS.substitute(source=source)
+    elif found is not None and found.chosen == PER_CLASS:
+        code = CODE_PER_CLASS.substitute(source=source)
     else:
         template = CODE_WITHOUT_LABELS if findings.table is None else CODE
         tau = f"{findings.model.tau_:.4g}"
         code = template.substitute(source=source, tau=tau)
-    return f"<p>In the folder of the file of features:</p>{_listing('Code', code)}"
+    words = ""
+    if findings.is_guessed:
+        tau = findings.model.tau_
+        words = f"<p>{GUESSED.format(tau=tau)} {UNTIL_THERE_ARE_LABELS}</p>"
+    where = "In the folder of the file of features:"
+    return f"{words}<p>{where}</p>{_listing('Code', code)}"
 
 
-def _commands(findings):
+def command_section(findings):
     """The command that makes a model, or a reference, of these files."""
-    names = [message.file for message in findings.messages]
-    files = " ".join(map(quote, names)) if len(names) <= 6 else "*.slot"
-    if findings.mixed is not None and findings.is_mixed:
+    messages = findings.messages
+    labelled = {each.file: each.kind for each in messages if has_labels(each.kind)}
+    without = [each.file for each in messages if each.file not in labelled]
+    try:
+        method = method_of(labelled) if labelled else None
+    except ValueError as error:
+        text = f"No model can be made of these files: {error}"
+        return f"<p>{escape(printable(text))}</p>"
+    names, words = [each.file for each in messages], []
+    if method == "mixed" and without and findings.is_guessed:
+        names, output = list(labelled), "--model model.slot"
+        words = [LATER.format(files=", ".join(map(printable, without)))]
+    elif findings.is_mixed:
         output = "--model model.slot"
-    elif findings.table is not None:
-        output = f"--model model.slot --method fedcgs --tau {findings.model.tau_:.2g}"
     else:
-        output = f"-o reference.slot --tau {findings.model.tau_:.2g}"
+        output = "-o reference.slot" if method is None else "--model model.slot"
+        output += " --method fedcgs" * (method == "mixed")
+        tau = findings.model.tau
+        output += f" --tau {tau if tau == 'auto' else format(tau, '.4g')}"
+        if findings.is_guessed:
+            words = [GUESSED.format(tau=tau)]
+    is_pattern = len(names) == len(messages) > 6 and all(
+        name.endswith(".slot") for name in names
+    )
+    files = "*.slot" if is_pattern else " ".join(map(quote, names))
+    words = "".join(f"<p>{escape(text)}</p>" for text in words)
     command = f"skslot aggregate {files} {output}\n"
-    return f"<p>In the folder of these files:</p>{_listing('Command', command)}"
+    where = "In the folder of these files:"
+    return f"{words}<p>{where}</p>{_listing('Command', command)}"
 
 
 # ------------------------------------------------------------------------- parts

@@ -135,6 +135,17 @@ def narrow_classes(display):
     return drawn
 
 
+def untitled_classes(display):
+    """The same, without what the title says of empty cells."""
+    return untitled(narrow_classes(display))
+
+
+def untitled(display):
+    """A display without its title."""
+    display.ax_.set_title("")
+    return display
+
+
 def narrow_distances(display):
     """Distances before alignment above those after it."""
     n_panels = 1 if display.after is None else 2

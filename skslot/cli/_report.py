@@ -4,7 +4,7 @@ from pathlib import Path
 
 from .._atomic import atomic_output
 from .._text import printable
-from .._warnings import ignored
+from .._warnings import ignored, warn_user
 from ._arguments import (
     FEATURES,
     add_command,
@@ -15,7 +15,7 @@ from ._arguments import (
     reading_code,
 )
 from ._outputs import refuse_output, writing
-from ._terminal import show_progress
+from ._terminal import plain_warnings, show_progress
 
 MESSAGES = ".slot"
 
@@ -37,8 +37,8 @@ def add_commands(commands):
         "--tau",
         type=fraction_or("auto"),
         help="strength of the alignment, from 0 to 1, or auto for the closed form "
-        "(default: search for the best and compare it with mixed effects, which takes "
-        "longer; mixed effects for .slot files with labels; 0.4 without labels)",
+        "(default: what skslot diagnose recommends, which takes longer; mixed effects "
+        "for .slot files with labels of all sites; 0.4 without labels)",
     )
 
 
@@ -47,8 +47,8 @@ def report(arguments):
 
     One HTML page: how each site does and why, in plain words, what each client
     contributes, where the differences between rows come from, how far clients are apart
-    before and after alignment, whether to take mixed effects or which tau, and the
-    pipeline as code. Without labels, the page says nothing of classes and tau; from
+    before and after alignment, what skslot diagnose recommends, and the pipeline as
+    code. Without labels, the page says nothing of classes and tau; from
     .slot files alone, nothing of accuracy. It needs no other file. Needs matplotlib:
     pip install "skslot[plot]".
 
@@ -59,7 +59,7 @@ def report(arguments):
     paths = named_files(arguments.files)
     refuse_output(arguments, *paths)
     progress = _Progress(show_progress("report, part", arguments))
-    are_messages = {path.suffix == MESSAGES for path in paths}
+    are_messages = set(map(_is_message, paths))
     if not paths:
         raise ValueError(f"no file matches {' '.join(arguments.files)}.")
     if len(are_messages) > 1:
@@ -68,7 +68,8 @@ def report(arguments):
             "features: a page is on the one or the other."
         )
     make = _page_of_messages if are_messages.pop() else _page_of_rows
-    with ignored(AlignmentWarning):  # the page says when not to align
+    # the page says when not to align
+    with plain_warnings(), ignored(AlignmentWarning):
         page = make(paths, arguments, progress)
     with writing(arguments), atomic_output(arguments.output) as file:
         file.write(page.encode())
@@ -76,11 +77,15 @@ def report(arguments):
 
 
 def _first(paths, are_messages):
-    return next(path for path in paths if (path.suffix == MESSAGES) is are_messages)
+    return next(path for path in paths if _is_message(path) is are_messages)
+
+
+def _is_message(path):
+    return path.suffix.lower() == MESSAGES
 
 
 def _page_of_rows(paths, arguments, progress):
-    from ._findings import N_FOLDS, findings_of_rows
+    from ._findings import findings_of_rows
     from ._page import render_page
 
     if len(paths) > 1:
@@ -96,9 +101,8 @@ def _page_of_rows(paths, arguments, progress):
             f"{path} has no labels, which --tau auto compares; name them by --labels, "
             "or give --tau a number."
         )
-    is_searched = data.y is not None and arguments.tau is None
-    progress.total = 5 + N_FOLDS if is_searched else 5
-    findings = findings_of_rows(data, arguments.tau, progress.begin)
+    progress.total = 5
+    findings = findings_of_rows(data, arguments.tau, progress.begin, progress.tried)
     # code that anybody can run who has the files, wherever they lie
     for name in {"labels_file", "plan"} & columns.keys():
         columns[name] = Path(columns[name]).name
@@ -128,6 +132,8 @@ def _rendered(findings, reading, render_page, progress):
     progress.begin("drawing")
     page = render_page(findings, reading)
     progress.end()
+    for client, reason in findings.clients_report.outliers.items():
+        warn_user(f"client {client!r} stands out: {reason} The page says more.")
     return page
 
 
@@ -141,6 +147,12 @@ class _Progress:
         """Say what comes next."""
         self.done += 1
         self.show(min(self.done, self.total - 1), self.total, part)
+
+    def tried(self, done, total):
+        """Say that a model was tried, one of some that are parts of the work too."""
+        if done == 1:
+            self.total += total
+        self.begin("trying models")
 
     def end(self):
         """Say that all is done."""

@@ -1,7 +1,7 @@
 """What somebody who runs a site wants to know of it, in plain words: pure functions."""
 
 from dataclasses import dataclass, field
-from math import isnan, nan, sqrt
+from math import inf, isnan, nan, sqrt
 
 import numpy as np
 
@@ -15,6 +15,7 @@ FAR_BELOW = 0.15
 # does badly, less than that explains it.
 FAR_APART = 1.5
 FARTHER = 1.2
+MANY_TIMES = 1e6  # which rounding makes of others that are the same
 FEW_ROWS = 30
 MOST_NAMES = 5  # of classes in a sentence
 
@@ -27,8 +28,9 @@ class Site:
     ``others`` the mean of it over the other sites, ``unaligned`` what it is without
     alignment. ``apart`` is how far the site is from the others, in mean distances of
     these from each other. ``absent`` has the classes of which it has no rows,
-    ``absent_elsewhere`` how many that are at the others on average, and ``stands_out``
-    why something must be wrong with it.
+    ``absent_elsewhere`` how many that are at the others on average, ``stands_out`` why
+    something must be wrong with it, and ``noise`` the guarantee of differential privacy
+    whose noise is in its numbers.
     """
 
     client: object
@@ -42,6 +44,7 @@ class Site:
     unaligned: float = nan
     apart: float = nan
     stands_out: str | None = None
+    noise: dict | None = None
 
     @property
     def name(self):
@@ -52,6 +55,21 @@ class Site:
     def is_far(self):
         """Whether its features lie far from those of all others."""
         return self.apart >= FAR_APART
+
+    @property
+    def distance(self):
+        """How far its features lie from those of others, if that is worth a word."""
+        if not (self.is_far or (self.gap < 0 and self.apart >= FARTHER)):
+            return None
+        far = "far" if self.is_far else "farther"
+        usual = "while the others coincide"
+        if self.apart < MANY_TIMES:
+            usual = f"{self.apart:.1f} times as far as the others from each other"
+        noise = "" if self.noise is None else ", if it is not the noise that does it"
+        return (
+            f"its features lie {far} from everybody's ({usual}), look at how they were "
+            f"made{noise}"
+        )
 
     @property
     def gap(self):
@@ -85,8 +103,8 @@ def describe_site(site):
             reasons = [UNEXPLAINED]
         if reasons and (level == "look" or site.gap < 0):
             level, headline = "look", f"{headline}: {reasons.pop(0)}"
-    notes = [*map(_sentence, reasons), *_notes(site)]
-    return Verdict(level, _sentence(headline), notes)
+    notes = [*map(sentence, reasons), *_notes(site)]
+    return Verdict(level, sentence(headline), notes)
 
 
 UNEXPLAINED = (
@@ -109,17 +127,11 @@ def _compare(site):
 def _reasons(site):
     """Why a site may do badly, the most telling first."""
     if site.stands_out:
-        yield f"it stands out, as {site.stands_out.rstrip('.')}"
-    elif site.is_far or (site.gap < 0 and site.apart >= FARTHER):
-        far = "far" if site.is_far else "farther"
-        yield (
-            f"its features lie {far} from everybody's ({site.apart:.1f} times as far "
-            "as the others from each other), look at how they were made"
-        )
+        yield f"it stands out, as {reason_of(site)}"
+    elif site.distance:
+        yield site.distance
     if site.n_samples < FEW_ROWS:
-        yield (
-            f"it has {_rows(site.n_samples)} only, which makes all figures on it rough"
-        )
+        yield f"it has {_rows(site)} only, which makes all figures on it rough"
     elif site.n_samples <= site.n_features:
         yield (
             f"it has no more rows than the {site.n_features} features, so that little "
@@ -129,39 +141,66 @@ def _reasons(site):
         yield _lacking(site)
 
 
+def reason_of(site):
+    """Why a site stands out, without a full stop at the end."""
+    if site.noise is None:
+        return site.stands_out.rstrip(".")
+    return f"{site.stands_out} Where rows are few, noise alone may do that"
+
+
 def _lacking(site):
     lacking = f"{len(site.absent)} of {site.n_classes} classes"
     names = _named(site.absent)
-    return f"it has no rows of {lacking} ({names}) and knows them from others"
+    has = "has" if site.noise is None else "seems to have"
+    return f"it {has} no rows of {lacking} ({names}) and knows them from others"
 
 
 def _notes(site):
     """What else the person who runs the site may want to know."""
     if 0 < len(site.absent) <= site.absent_elsewhere:
-        yield _sentence(_lacking(site))
+        yield sentence(_lacking(site))
     gained = site.accuracy - site.unaligned
     if abs(gained) >= 0.005:
         yield f"Without alignment it would be {site.unaligned:.0%}."
     if not isnan(site.accuracy):
         yield f"It has {_holding(site)}."
+    if site.noise is not None:
+        yield f"All of its numbers carry noise ({in_short([site.noise])})."
 
 
 def _ordinary(site):
     if isnan(site.apart):
         return "of two sites, nobody can say which one is unusual"
+    if site.noise is not None:
+        return (
+            "as far as noise lets one see, its features lie about as far from the "
+            "others as is usual here"
+        )
     return "its features lie about as far from the others as is usual here"
 
 
 def _holding(site):
-    rows = _rows(site.n_samples)
+    rows = _rows(site)
     if site.n_classes is None:
         return rows
     held = site.n_classes - len(site.absent)
     return f"{rows} of {held} class{'es' * (held != 1)}"
 
 
-def _rows(count):
-    return f"{count:,} row{'s' * (count != 1)}"
+def _rows(site):
+    count = round(site.n_samples)
+    about = "" if site.noise is None else "about "
+    return f"{about}{count:,} row{'s' * (count != 1)}"
+
+
+def in_short(guarantees):
+    """What guarantees of differential privacy say of the noise, in a few words."""
+    parts = []
+    for name in ("epsilon", "delta"):
+        values = {guarantee[name] for guarantee in guarantees}
+        least, most = f"{min(values):g}", f"{max(values):g}"
+        parts.append(f"{name} {least}" + f" to {most}" * (least != most))
+    return f"differential privacy with {' and '.join(parts)}"
 
 
 def _named(labels):
@@ -170,14 +209,15 @@ def _named(labels):
     return ", ".join(names + more)
 
 
-def _sentence(text):
-    return f"{text[0].upper()}{text[1:]}."
+def sentence(text):
+    """A text as a sentence; a question stays one."""
+    return f"{text[0].upper()}{text[1:]}{'' if text.endswith('?') else '.'}"
 
 
 def times_apart(distances):
     """How far each client is from the others, in mean distances between these.
 
-    NaN for fewer than three clients, and where the others coincide.
+    NaN for fewer than three clients; 1 for one among others that coincide with it.
     """
     n_clients = len(distances)
     ratios = np.full(n_clients, np.nan)
@@ -186,10 +226,16 @@ def times_apart(distances):
     sums = distances.sum(axis=1)
     for k in range(n_clients):
         among = sums.sum() - 2 * sums[k]  # each pair twice
-        if among > 0:
-            usual = among / ((n_clients - 1) * (n_clients - 2))
-            ratios[k] = sums[k] / (n_clients - 1) / usual
+        usual = among / ((n_clients - 1) * (n_clients - 2))
+        ratios[k] = ratio_to(usual, sums[k] / (n_clients - 1))
     return ratios
+
+
+def ratio_to(usual, value):
+    """A value in units of the usual one, of which both may be zero."""
+    if usual > 0:
+        return value / usual
+    return inf if value > 0 else 1.0
 
 
 def mean_of_others(values):

@@ -17,6 +17,13 @@ NO_TAKERS = {errno.EPIPE, errno.ENOSPC, errno.EFBIG}
 PARAMETER = re.compile(r"\b(outliers|priors|tau)='(\w+)'")
 
 
+# What a command can do where alignment is likely to cost accuracy.
+INSTEAD_OF_ALIGNMENT = (
+    "Give --tau auto; or leave --tau and --method out, for mixed effects where all "
+    "sites sent labels; or ask skslot diagnose."
+)
+
+
 @contextmanager
 def any_characters():
     """Terminals that lack a character show it as Python writes it."""
@@ -125,10 +132,21 @@ def print_list(what, names):
 
 @contextmanager
 def plain_warnings():
-    """Warnings for users as lines without a place in the code."""
+    """Warnings for users as lines without a place in the code, once each."""
+    shown = set()
 
-    def show(message, *_):
-        print(f"skslot: warning: {in_one_line(message)}", file=sys.stderr)
+    def show(message, category, *_):
+        text = in_one_line(message)
+        if category.__module__.startswith("skslot.alignment"):
+            from ..alignment import AlignmentWarning
+
+            text = text.replace(
+                in_options(AlignmentWarning.remedy), INSTEAD_OF_ALIGNMENT
+            )
+        line = f"skslot: warning: {text}"
+        if line not in shown:
+            shown.add(line)
+            print(line, file=sys.stderr)
 
     with warnings.catch_warnings():
         warnings.simplefilter("always", UserWarning)

@@ -4,7 +4,6 @@ import tempfile
 from numbers import Integral
 
 import numpy as np
-from sklearn.base import clone
 from sklearn.utils import check_array
 
 from .._clients import (
@@ -25,7 +24,8 @@ from ._diagnosis import MIXED, SURE, Diagnosis
 from ._expected_accuracy import Trials
 
 PLAIN = "no alignment"
-TAUS = ("auto", 0.2, 0.4, 0.6)
+PER_CLASS = "covariance per class"
+TRANSPORTS = {f"optimal transport, tau={tau}": tau for tau in ("auto", 0.2, 0.4, 0.6)}
 ROUGHLY = 1e-5  # of the reference: the accuracy is the same
 # Another model is recommended if it is better by a point, and by two standard errors.
 WORTH_IT = 0.01
@@ -110,7 +110,10 @@ def diagnose(
             Who stands out, see :doc:`/user_guide/trust`.
         scores : dict
             For each model that was tried, the mean accuracy over clients to expect,
-            its difference to that of mixed effects, and the standard error of that.
+            its difference to that of mixed effects, and the standard error of that. Of
+            several ``tau`` the best is here.
+        accuracies : dict
+            For each model, and for each ``tau``, the accuracy to expect at each client.
         accuracy, error : ndarray of shape (n_clients,)
             Accuracy of the recommended estimator to expect at each client, and its
             standard error; NaN where rows are too few to say.
@@ -176,7 +179,7 @@ def diagnose(
         )
     keeps_labels = labels_at_use == "as_now"
     trials = Trials.prepare(X, y, codes, keeps_labels, random_state)
-    answers, offers = _try_models(trials, keeps_labels, progress)
+    answers = _try_models(trials, keeps_labels, progress)
     scores = {
         name: (
             trials.mean_accuracy(each)[0],
@@ -184,9 +187,10 @@ def diagnose(
         )
         for name, each in answers.items()
     }
+    scores = _with_the_best_tau(scores)
     chosen = _choose(scores)
-    accuracy, error = trials.accuracy(answers[chosen])
-    estimator = clone(offers[chosen])
+    _, error = trials.accuracy(answers[chosen])
+    estimator = offered_models(keeps_labels)[chosen]
     if client_column is not None:
         estimator.set_params(client_column=client_column)
     return Diagnosis(
@@ -196,7 +200,7 @@ def diagnose(
         shares=variance_shares(looked.aligner_),
         scores=scores,
         chosen=chosen,
-        accuracy=accuracy,
+        accuracies={name: trials.accuracy(each)[0] for name, each in answers.items()},
         error=error,
         estimator=estimator,
         more_warnings=scale_notes,
@@ -237,21 +241,19 @@ def offered_models(keeps_labels, memory=None):
     priors = {"priors": "client"} if keeps_labels else {}
     rough = {} if memory is None else {"memory": memory, "tol": ROUGHLY}
     aligned = {
-        f"optimal transport, tau={tau}": FedCGSClassifier(
-            "within", aligner=FederatedOTAligner(tau, **rough)
-        )
-        for tau in TAUS
+        name: FedCGSClassifier("within", aligner=FederatedOTAligner(tau, **rough))
+        for name, tau in TRANSPORTS.items()
     }
     return {
         MIXED: MixedEffectsClassifier(**priors),
         PLAIN: FedCGSClassifier("within"),
         **aligned,
-        "covariance per class": FedQDAClassifier(),
+        PER_CLASS: FedQDAClassifier(),
     }
 
 
 def _try_models(trials, keeps_labels, progress):
-    """Answers of each model, of several tau those of the best, and the estimators."""
+    """Answers of each model."""
     with tempfile.TemporaryDirectory() as memory:
         models, done = offered_models(keeps_labels, memory), 0
 
@@ -261,13 +263,13 @@ def _try_models(trials, keeps_labels, progress):
             if progress is not None:
                 progress(done, len(models) * trials.n_fits)
 
-        answers = {name: trials.run(each, step) for name, each in models.items()}
-    transports = [name for name in answers if name.startswith("optimal transport")]
-    best = max(transports, key=lambda name: trials.mean_accuracy(answers[name])[0])
-    return (
-        {k: v for k, v in answers.items() if k not in transports or k == best},
-        offered_models(keeps_labels),
-    )
+        return {name: trials.run(each, step) for name, each in models.items()}
+
+
+def _with_the_best_tau(scores):
+    """The scores without those strengths that are not the best."""
+    best = max(TRANSPORTS, key=lambda name: scores[name][0])
+    return {k: v for k, v in scores.items() if k not in TRANSPORTS or k == best}
 
 
 def _choose(scores):

@@ -56,7 +56,7 @@ class Diagnosis(Report):
     shares: dict | None = None
     scores: dict | None = None
     chosen: str | None = None
-    accuracy: np.ndarray | None = None
+    accuracies: dict | None = None
     error: np.ndarray | None = None
     estimator: object = None
     more_warnings: list = field(default_factory=list)
@@ -77,6 +77,11 @@ class Diagnosis(Report):
         counts = self.table.counts
         mixes = counts / counts.sum(axis=1, keepdims=True)
         return np.abs(mixes - counts.sum(axis=0) / counts.sum()).sum(axis=1) / 2
+
+    @property
+    def accuracy(self):
+        """Accuracy of the recommended estimator to expect at each client."""
+        return None if self.accuracies is None else self.accuracies[self.chosen]
 
     @property
     def weak(self):

@@ -267,7 +267,9 @@ class FederatedGridSearchCV(GridSearchCV):
         table : str
             Mean score of each candidate, its standard deviation over the folds and what
             was chosen, with the meaning of all of it. For the default ``scoring`` also
-            the accuracy on the same rows, and the automatic tau if there is one.
+            the accuracy on the same rows, and the automatic tau if there is one. A line
+            says so if another candidate has a larger mean score by more than a standard
+            error of the difference.
         """
         check_is_fitted(self)
         metric = "score"
@@ -296,6 +298,7 @@ class FederatedGridSearchCV(GridSearchCV):
         yield "+/-", f"standard deviation of the {metric} over {self.n_splits_} folds"
         if self._metric_to_choose_by() is not None:
             yield ">", self._reason(self._metric_to_choose_by())
+            yield from self._doubts(self._metric_to_choose_by())
         if self.best_tau_ is not None:
             yield "tau", f"automatic {self.tau_auto_:.2f}, chosen {self.best_tau_:.2f}"
 
@@ -307,6 +310,31 @@ class FederatedGridSearchCV(GridSearchCV):
             f"largest mean {metric} - {self.tau_prior:g} * (tau - automatic)^2; a tau "
             f"close to the automatic one is preferred, so another mean {metric} may be "
             "larger"
+        )
+
+    def _doubts(self, metric):
+        """That another row is better than the chosen one by more than chance."""
+        results, chosen = self.cv_results_, self.best_index_
+        means = results[f"mean_test_{metric}"]
+        best = int(np.argmax(np.where(np.isnan(means), -np.inf, means)))
+        ahead = np.array(
+            [
+                fold[best] - fold[chosen]
+                for fold in (
+                    results[f"split{number}_test_{metric}"]
+                    for number in range(self.n_splits_)
+                )
+            ]
+        )
+        if len(ahead) < 2 or not ahead.mean() > standard_error(ahead):
+            return
+        params = results["params"][best]
+        text = ", ".join(f"{name}={value!r}" for name, value in params.items())
+        yield (
+            "!",
+            f"the mean {metric} of {text} is larger by {ahead.mean():.3f} +/- "
+            f"{standard_error(ahead):.3f} (standard error over the folds) than that of "
+            "the chosen row; tau_prior=0 would choose it",
         )
 
     def _with_defaults(self):
@@ -373,6 +401,11 @@ class FederatedGridSearchCV(GridSearchCV):
         if ids is None:  # as in fit, all rows are of one client; folds may refuse that
             ids = np.zeros(_num_samples(rows), dtype=int)
         return automatic_tau(rows, y, ids)
+
+
+def standard_error(values):
+    """Standard error of the mean of some values."""
+    return float(np.std(values, ddof=1) / np.sqrt(len(values)))
 
 
 def rows_at(path, estimator, X, y, params):

@@ -348,3 +348,12 @@ def test_files_are_not_compared_with_each_other(monkeypatch):
     monkeypatch.setattr("skslot.exchange.load_messages", lambda paths: files())
     assert len(look_at(paths)) == 200
     assert len(compared) < 1000
+
+
+def test_advice_against_alignment_is_in_the_words_of_commands(server, capsys):
+    assert run("aggregate ?.slot --method fedcgs --model model.slot") == 0
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("skslot: warning: alignment is likely to cost accuracy: ")
+    assert line.endswith("or ask skslot diagnose.")
+    for name in ("MixedEffectsClassifier", "FederatedGridSearchCV", "skslot.", "'"):
+        assert name not in line

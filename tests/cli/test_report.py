@@ -4,27 +4,30 @@ import re
 from base64 import b64decode
 from html import escape, unescape
 from html.parser import HTMLParser
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import sklearn
 
-from skslot import FedCGSClassifier, FederatedOTAligner, MixedEffectsClassifier
+from skslot import FedQDAClassifier, MixedEffectsClassifier
 from skslot.cli import main
 from skslot.datasets import make_shifted_clients
-from skslot.model_selection import FederatedGridSearchCV
 
 pytest.importorskip("matplotlib").use("Agg")
 
 from skslot.cli._findings import (  # noqa: E402
     MIXED,
-    N_FOLDS,
-    ROUGHLY,
-    TAUS,
-    best_of,
-    hold_out,
+    PER_CLASS,
+    PLAIN,
+    path_of,
+    strength_in,
 )
-from skslot.inspection import TauPathDisplay  # noqa: E402
+from skslot.cli._page import recommendation  # noqa: E402
+from skslot.inspection import diagnose  # noqa: E402
+from skslot.inspection._diagnose import _choose, offered_models  # noqa: E402
+
+OT = "optimal transport, tau=0.2"
 
 VOID = {"meta", "img", "source"}
 
@@ -150,12 +153,15 @@ def test_numbers_are_folded_away_and_each_is_explained(searched):
     assert numbers == set(re.findall("<dt>(.*?)</dt>", searched.text))
 
 
-def test_page_leads_with_mixed_effects_where_they_are_better(
+def test_page_leads_with_mixed_effects_unless_another_is_surely_better(
     searched, features, capsys, monkeypatch
 ):
-    accuracy = r"clients is ([\d.]+)% with mixed effects; .* ([\d.]+)% with tau = 0.2"
+    accuracy = r"is ([\d.]+)% with mixed effects, .*? ([\d.]+)% with alignment at"
     mixed, aligned = re.search(accuracy, lead(searched)).groups()
-    assert float(mixed) >= float(aligned)
+    ahead = float(aligned) - float(mixed)
+    assert ahead > 0
+    assert f"The mean is {ahead:.1f} +/- " in lead(searched)
+    assert "than with mixed effects, which is not enough to be sure" in lead(searched)
     assert lead(searched).endswith("Mixed effects are recommended.")
     assert "With mixed effects, the mean distance" in lead(searched)
     model = run_code(searched, features.parent, monkeypatch)["model"]
@@ -198,10 +204,12 @@ def test_without_labels_the_page_keeps_to_the_features(tmp_path, monkeypatch):
         "How far clients are apart",
         "Features before and after alignment",
         "What labels would add",
-        "Recommended pipeline",
+        "A pipeline to try",
     ]
+    assert "Nothing here tells whether alignment helps" in page.text
+    assert "Leave features as they are until labels of some rows tell" in page.text
     assert len(page.all("img")) == 3
-    assert "No client stands out" in page.text
+    assert "No client is beyond the line." in page.text
     assert "by class" not in page.text
     for level, _, headline in boxes(page):
         assert level in ("ordinary", "look")
@@ -338,46 +346,183 @@ def test_mixed_effects_that_move_nothing_are_drawn_once(tmp_path):
     assert {level for level, _, _ in boxes(page)} == {"ordinary"}
 
 
-def test_a_page_does_not_recommend_what_it_shows_to_be_worse():
-    scores = np.array([[0.8, 0.7], [0.7, 0.6]])
-    mixed = {MIXED: np.array([0.5, 0.6])}
-    path = TauPathDisplay([0.0, 0.4], scores, ["A", "B"], 0.4, other_scores=mixed)
-    assert best_of(path) == 0.0
-    path.scores = scores[::-1]
-    assert best_of(path) == 0.4
-    path.other_scores = {MIXED: np.array([0.9, 0.6])}
-    assert best_of(path) == MIXED
+def diagnosis_of(**scores):
+    """A diagnosis of two clients; ``scores`` are those of mixed effects at first."""
+    names = dict(zip(("ot", "plain", "qda"), (OT, PLAIN, PER_CLASS), strict=True))
+    scores = {MIXED: (0.8, 0.0, 0.0)} | {names[k]: v for k, v in scores.items()}
+    return SimpleNamespace(scores=scores, chosen=_choose(scores))
 
 
-def test_tau_is_that_of_a_search_on_the_same_folds(features):
+@pytest.mark.parametrize(
+    ("scores", "is_told", "words"),
+    [
+        ({"ot": (0.81, 0.01, 0.02)}, False, "Mixed effects are"),
+        ({"ot": (0.83, 0.03, np.inf)}, True, "Mixed effects are"),
+        ({"ot": (0.83, 0.03, 0.02)}, True, "Mixed effects are"),
+        ({"ot": (0.85, 0.05, 0.02)}, False, "Alignment with tau = 0.2 is"),
+        ({"qda": (0.85, 0.05, 0.02)}, False, "A covariance per class is"),
+        ({"ot": (np.nan, np.nan, np.inf)}, False, "Mixed effects are"),
+    ],
+)
+def test_what_is_ahead_and_not_recommended_is_told(scores, is_told, words):
+    diagnosis = diagnosis_of(**scores)
+    model = SimpleNamespace(tau_=0.2)
+    is_mixed = diagnosis.chosen == MIXED
+    told = list(
+        recommendation(
+            SimpleNamespace(
+                diagnosis=diagnosis, is_mixed=is_mixed, is_moved=True, model=model
+            )
+        )
+    )
+    ahead = (
+        r"The mean is 3.0 \+/- (2.0|\?) points higher with alignment at tau = 0.2 than"
+    )
+    assert any(re.match(ahead, text) for text in told) is is_told
+    assert told[-1].startswith(words)
+
+
+def test_names_of_models_are_those_of_diagnose():
+    models = offered_models(False)
+    for name, model in models.items():
+        assert strength_in(name) == getattr(getattr(model, "aligner", None), "tau", 0)
+    assert {MIXED, PLAIN, PER_CLASS} < models.keys()
+
+
+@pytest.mark.parametrize("automatic", [0.0, 0.07, 0.4])
+def test_path_has_each_strength_once(features, automatic):
     with np.load(features) as file:
-        X, y, ids = file["X"], file["y"], file["client"]
-    path = hold_out(X, y, ids)
-    aligner = FederatedOTAligner(tol=ROUGHLY)
-    search = FederatedGridSearchCV(
-        FedCGSClassifier("within", aligner=aligner), {"aligner__tau": TAUS}, cv=N_FOLDS
+        found = diagnose(file["X"], file["y"], file["client"])
+    path = path_of(found, automatic)
+    assert path.taus == sorted({0.0, 0.2, 0.4, 0.6, automatic})
+    np.testing.assert_array_equal(path.scores[-1], found.accuracies[OT[:-1] + "6"])
+    assert path.chosen_tau in path.taus
+
+
+def test_figures_are_those_of_skslot_diagnose(searched, features, capsys):
+    assert main(["diagnose", str(features)]) == 0
+    printed = capsys.readouterr().out
+    found = dict(re.findall(r"^>? +(\w.*?\S) {2,}([\d.]+%)", printed, re.M))
+    assert len(found) == 4
+    text = unescape(lead(searched))
+    for name, words in {
+        MIXED: "with mixed effects",
+        PLAIN: "without alignment",
+        PER_CLASS: "with a covariance per class",
+    }.items():
+        assert f"{found[name]} {words}" in text
+    by_site = dict(re.findall(r"^(\S+) +\d+ .* (\d+%) +\d+%$", printed, re.M))
+    for _, name, headline in boxes(searched):
+        assert headline.startswith(f"{by_site[unescape(name)]} right")
+
+
+def test_a_covariance_per_class_can_be_recommended(tmp_path, monkeypatch, capsys):
+    """Two classes with one mean."""
+    rng = np.random.default_rng(0)
+    y, client = rng.integers(0, 2, 400), np.arange(400) % 3
+    X = rng.normal(size=(400, 3)) * np.where(y, 5, 1)[:, None]
+    np.savez(tmp_path / "rows.npz", X=X, y=y, client=client)
+    page, _ = report_of(tmp_path / "rows.npz", capsys)
+    assert lead(page).endswith(
+        "A covariance per class is recommended, without alignment."
     )
-    with sklearn.config_context(enable_metadata_routing=True):
-        search.fit(X, y, client_ids=ids)
-        others = {MIXED: MixedEffectsClassifier()}
-        same = TauPathDisplay.from_search(search, X, y, client_ids=ids, others=others)
-    assert path.chosen_tau == search.best_tau_
-    assert path.clients.tolist() == same.clients.tolist()
-    np.testing.assert_allclose(path.scores, same.scores, rtol=1e-12)
-    np.testing.assert_allclose(
-        path.other_scores[MIXED], same.other_scores[MIXED], rtol=1e-12
+    assert "Without alignment it would" not in page.text
+    model = run_code(page, tmp_path, monkeypatch)["model"]
+    assert isinstance(model, FedQDAClassifier)
+
+
+def test_labels_of_one_class_are_an_error_of_one_line(tmp_path, capsys):
+    features = write_features(tmp_path / "one.npz", y=np.zeros(400, dtype=int))
+    assert main(["report", str(features), "-o", str(tmp_path / "page.html")]) == 1
+    assert "all labels are 0" in capsys.readouterr().err
+
+
+def test_rows_that_tell_nothing_of_models_are_told_so(tmp_path, capsys):
+    """Each class is at one client only."""
+    features = tmp_path / "apart.npz"
+    y = np.repeat([0, 1], 5)
+    np.savez(features, X=np.random.default_rng(0).normal(size=(10, 3)), y=y, client=y)
+    page, _ = report_of(features, capsys)
+    assert "No rows could be held out that tell how models will do" in lead(page)
+    assert "right" not in "".join(headline for _, _, headline in boxes(page))
+    assert "Choosing tau" not in page.text
+
+
+def write_sites(path, offset=0.0, factor=1.0):
+    """Four sites with the same rows, the last of them moved or in another unit."""
+    X = np.tile(np.random.default_rng(0).normal(size=(40, 3)), (4, 1))
+    X[120:] = factor * X[120:] + offset
+    client = np.repeat(["A", "B", "C", "D"], 40)
+    np.savez(path, X=X, client=client)
+    return path
+
+
+def outliers_of(page):
+    section = page.text.partition("<h2>Whether a client stands out</h2>")[2]
+    return re.findall("<p>(.*?)</p>", unescape(section.partition("</section>")[0]))
+
+
+def report_of(features, capsys):
+    output = features.with_name("page.html")
+    assert main(["report", str(features), "-o", str(output)]) == 0
+    return Page(output), capsys.readouterr().err
+
+
+def test_boxes_and_the_part_on_outliers_agree_on_a_site_that_is_far(tmp_path, capsys):
+    page, printed = report_of(write_sites(tmp_path / "far.npz", offset=4), capsys)
+    levels = {name: level for level, name, _ in boxes(page)}
+    assert [name for name, level in levels.items() if level == "look"] == ["D"]
+    first, words = outliers_of(page)
+    assert first == "No client is beyond the line."
+    headline = unescape(boxes(page)[-1][2])
+    assert words == f"Client D is nearer than that, yet {headline[9:]}"
+    assert printed == ""
+
+
+def test_a_site_that_stands_out_is_told_in_one_line_and_twice_alike(tmp_path, capsys):
+    page, printed = report_of(write_sites(tmp_path / "unit.npz", factor=1e3), capsys)
+    (words,) = outliers_of(page)
+    reason = words.partition("Client D stands out: ")[2]
+    headline = unescape(boxes(page)[-1][2])
+    assert headline == f"40 rows: it stands out, as {reason}"
+    assert reason.endswith("?")
+    assert printed == (
+        f"skslot: warning: client 'D' stands out: {reason} The page says more.\n"
     )
 
 
-@pytest.mark.filterwarnings("ignore:The rows of client 'alone' do not vary")
-def test_a_client_of_one_row_has_a_box_too(tmp_path):
+def test_warnings_are_lines_without_a_place_in_the_code(tmp_path, capsys):
+    features = write_sites(tmp_path / "sites.npz")
+    with np.load(features) as file:
+        client = file["client"].astype("U5")
+        client[0] = "alone"
+        np.savez(features, X=file["X"], client=client)
+    _, printed = report_of(features, capsys)
+    assert printed.startswith("skslot: warning: The rows of client 'alone' do not vary")
+    assert printed.count("\n") == 1
+
+
+@pytest.mark.parametrize("most", [3, 40])
+def test_clients_that_are_all_the_same_are_as_usual(
+    tmp_path, capsys, monkeypatch, most
+):
+    """Measured two by two, or each by the others where there are too many."""
+    monkeypatch.setattr("skslot.cli._findings.MOST_CLIENTS", most)
+    page, printed = report_of(write_sites(tmp_path / "same.npz"), capsys)
+    assert {headline for _, _, headline in boxes(page)} == {
+        "40 rows: its features lie about as far from the others as is usual here."
+    }
+    assert outliers_of(page)[-1] == "No client stands out."
+    assert printed == ""
+
+
+def test_a_client_of_one_row_has_a_box_too(tmp_path, capsys):
     features = write_features(tmp_path / "sites.npz")
     with np.load(features) as file:
         arrays = dict(file)
     arrays["client"][0] = "alone"
     np.savez(features, **arrays)
-    output = tmp_path / "page.html"
-    assert main(["report", str(features), "-o", str(output)]) == 0
-    headlines = {name: headline for _, name, headline in boxes(Page(output))}
+    page, _ = report_of(features, capsys)
+    headlines = {name: headline for _, name, headline in boxes(page)}
     assert headlines["alone"].startswith("1 row of 1 class: ")
     assert "right" in headlines["north"]

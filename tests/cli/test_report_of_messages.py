@@ -1,6 +1,7 @@
 """``skslot report`` on what sites sent, without any of their rows."""
 
 import re
+from base64 import b64decode
 from html import unescape
 from pathlib import Path
 
@@ -8,17 +9,37 @@ import numpy as np
 import pytest
 from four_sites import CLIENTS, SITES, X, Y, error_of, message_of, run
 
+from skslot import (
+    FedCGSClassifier,
+    FedCoresetClassifier,
+    FederatedOTAligner,
+    FedPFTClassifier,
+)
 from skslot.exchange import ClassMeans
 from skslot.experiments import FeatureSet
+from skslot.privacy import PrivacyBudget
 
 pytest.importorskip("matplotlib").use("Agg")
 
 from skslot.cli._findings import findings_of_messages, findings_of_rows  # noqa: E402
+from skslot.cli._page import command_section  # noqa: E402
+
+NOTHING_TELLS = "Nothing here tells whether alignment helps, nor how strong"
 
 
 def page_of(command):
     assert run(f"report {command} -o page.html --force") == 0
     return unescape(Path("page.html").read_text(encoding="utf-8"))
+
+
+def command_on(page):
+    return re.search("<code>skslot (.*?)\n</code>", page, re.S)[1]
+
+
+def drawn_text(page):
+    """Pictures on a page as text, in which comments say what is written in them."""
+    sources = re.findall('svg\\+xml;base64,([^"]*)', page)
+    return "".join(b64decode(source).decode() for source in sources)
 
 
 def titles(page):
@@ -67,7 +88,7 @@ def test_rows_and_classes_are_those_of_the_sites(labelled):
 def test_command_on_the_page_makes_the_model(labelled, monkeypatch):
     page, folder = labelled
     monkeypatch.chdir(folder)
-    command = re.search("<code>skslot (.*?)\n</code>", page, re.S)[1]
+    command = command_on(page)
     assert command == "aggregate A.slot B.slot C.slot D.slot --model model.slot"
     assert run(command) == 0
     assert Path("model.slot").exists()
@@ -80,9 +101,10 @@ def test_messages_without_labels_keep_to_the_features(server):
     assert f"4 clients hold {len(X)} rows without labels." in page
     assert "Which client has which classes" not in titles(page)
     assert "shrinkage" in page
-    command = re.search("<code>skslot (.*?)\n</code>", page, re.S)[1]
-    assert command.endswith("-o reference.slot --tau 0.4")
-    assert run(command) == 0
+    assert "With tau = 0.4, the default, the mean distance" in page
+    assert f"<p>{NOTHING_TELLS}" in page
+    assert command_on(page).endswith("-o reference.slot --tau 0.4")
+    assert run(command_on(page)) == 0
 
 
 def test_some_sites_may_have_sent_no_labels(server):
@@ -91,8 +113,110 @@ def test_some_sites_may_have_sent_no_labels(server):
     assert "1 sent no labels." in page
     assert "Which client has which classes" in titles(page)
     assert "Where the differences between rows come from" not in titles(page)
+    assert "Every client that sent labels has rows of every class." in page
     n_rows = (CLIENTS == "B").sum()
     assert f'<p class="verdict">{n_rows} rows: its features' in page
+
+
+def test_a_tau_that_nothing_speaks_for_is_not_recommended(server):
+    """Mixed effects can do without the site that sent no labels."""
+    message_of("B", labels=False).save("B.slot", min_samples=1)
+    page = page_of("?.slot")
+    assert command_on(page) == "aggregate A.slot C.slot D.slot --model model.slot"
+    assert "B.slot came without labels" in page
+    assert "skslot adapt" in page
+    assert run(command_on(page)) == 0
+    asked = page_of("?.slot --tau 0.25")
+    assert command_on(asked).endswith(
+        "D.slot --model model.slot --method fedcgs --tau 0.25"
+    )
+    assert NOTHING_TELLS not in asked
+
+
+def other_message(client, make=FedPFTClassifier):
+    """What a client sends for a method that has no class statistics."""
+    rows = CLIENTS == client
+    classifier = make(random_state=0, aligner=FederatedOTAligner())
+    return classifier.client_update(X[rows], Y[rows], client=client)
+
+
+def test_files_of_several_methods_get_no_command_but_the_reason(server, capsys):
+    other_message("B").save("B.slot", min_samples=1)
+    page = page_of("?.slot")
+    assert "<code>" not in page
+    reason = "B.slot and A.slot were summarized for different methods"
+    assert f"No model can be made of these files: {reason}" in page
+    capsys.readouterr()
+    assert reason in error_of("aggregate ?.slot --model model.slot", capsys)
+
+
+@pytest.mark.parametrize(
+    ("make", "plain", "tau", "ending"),
+    [
+        (FedCoresetClassifier, "", None, "--model model.slot --tau auto"),
+        (FedPFTClassifier, "", None, "--model model.slot --tau auto"),
+        (FedPFTClassifier, "", 0.2, "--model model.slot --tau 0.2"),
+        (FedPFTClassifier, "B", None, "--model model.slot --tau 0.4"),
+    ],
+)
+def test_files_of_other_methods_get_a_command_that_runs(
+    server, make, plain, tau, ending
+):
+    for client in SITES:
+        other_message(client, make).save(f"{client}.slot", min_samples=1)
+    if plain:
+        message_of(plain, labels=False).save(f"{plain}.slot", min_samples=1)
+    findings = findings_of_messages([Path(f"{client}.slot") for client in SITES], tau)
+    section = command_section(findings)
+    assert command_on(section).endswith(f"D.slot {ending}")
+    assert (NOTHING_TELLS in section) is bool(plain)
+    assert run(command_on(section)) == 0
+
+
+def save_with_noise(client, epsilon=8.0, **how):
+    pytest.importorskip("opendp")
+    rows = CLIENTS == client
+    budget = PrivacyBudget(epsilon, 1e-5, clip_norm=10)
+    classifier = FedCGSClassifier(aligner=FederatedOTAligner(), privacy=budget)
+    message = classifier.client_update(X[rows], Y[rows], client=client, **how)
+    message.save(f"{client}.slot")
+
+
+def test_numbers_with_noise_are_told_as_such_wherever_they_are(server):
+    for client in SITES:
+        save_with_noise(client, classes=sorted(set(Y)))
+    page = page_of("?.slot")
+    told = "carry noise (differential privacy with epsilon 8 and delta 1e-05)"
+    assert f"The numbers of all clients {told}" in page
+    assert page.count(f"<p>All of its numbers {told}.</p>") == len(SITES)
+    assert page.count("<summary>Numbers (with noise)</summary>") == len(SITES)
+    assert re.search("4 clients hold about [0-9]+ rows of 4 classes", page)
+    assert "Every client has rows" not in page
+    assert "every client knows every class" not in page
+    headlines = re.findall('class="verdict">(.*?)</p>', page)
+    assert all(re.match("About [0-9]+ rows of ", text) for text in headlines)
+    for title in titles(page):
+        content = page.partition(f"<h2>{title}</h2>")[2].partition("</section>")[0]
+        assert "cells have no row" not in drawn_text(content)
+        has_numbers = "<figure" in content
+        assert ('<p class="noise">' in content) is has_numbers, title
+
+
+def test_noise_at_one_site_is_told_of_that_one(server, capsys):
+    save_with_noise("C", epsilon=2.0, classes=sorted(set(Y)))
+    page = page_of("?.slot")
+    assert "The numbers of 1 of the 4 clients carry noise" in page
+    assert page.count("All of its numbers carry noise") == 1
+    n_rows = (CLIENTS == "A").sum()
+    assert f'<p class="verdict">{n_rows} rows of 4 classes: its features' in page
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("skslot: warning: clients ['A', 'B', 'D'] sent messages ")
+
+
+def test_no_noise_no_words_on_noise(labelled):
+    assert "cells have no row" in drawn_text(labelled[0])
+    assert "carry noise" not in labelled[0]
+    assert 'class="noise"' not in labelled[0]
 
 
 def test_a_given_tau_is_followed(server):
@@ -127,6 +251,8 @@ def test_many_clients_are_not_compared_two_by_two(server, monkeypatch):
     ("command", "expected"),
     [
         ("A.slot", "A.slot is of one client only; there is nothing to compare."),
+        ("nowhere.slot", "nowhere.slot: No such file"),
+        ("cut.slot", "cut.slot: these bytes are not a skslot message"),
         ("A.slot rows.npz", "A.slot is what a site sent, rows.npz has features"),
         ("rows.npz other.npz", "a page is on one file of features. Join the rows"),
         ("?.slot --labels", "--labels is about columns of features"),
@@ -158,6 +284,13 @@ def test_wrong_files_are_refused_in_a_line(server, command, expected, capsys):
     capsys.readouterr()
     assert expected in error_of(f"report {command} -o page.html", capsys)
     assert not Path("page.html").exists()
+
+
+def test_suffix_of_messages_may_be_in_capitals(server):
+    Path("B.slot").rename("B.SLOT")
+    page = page_of("A.slot B.SLOT")
+    assert re.findall("<h3>(.*?)</h3>", page) == ["A", "B"]
+    assert command_on(page).startswith("aggregate A.slot B.SLOT")
 
 
 def test_a_message_is_not_overwritten_by_its_page(server, capsys):

@@ -3,7 +3,13 @@
 import numpy as np
 import pytest
 
-from skslot.cli._site_words import Site, describe_site, mean_of_others, times_apart
+from skslot.cli._site_words import (
+    Site,
+    describe_site,
+    in_short,
+    mean_of_others,
+    times_apart,
+)
 
 
 def site(**facts):
@@ -110,7 +116,43 @@ def test_distances_are_measured_by_those_of_the_others():
     distances = np.array([[0, 1, 4.0], [1, 0, 4], [4, 4, 0]])
     assert times_apart(distances).tolist() == [2.5 / 4, 2.5 / 4, 4.0]
     assert np.isnan(times_apart(distances[:2, :2])).all()
-    assert np.isnan(times_apart(np.zeros((3, 3)))).all()
+
+
+def test_a_site_among_others_that_coincide_is_as_usual_or_far():
+    assert times_apart(np.zeros((3, 3))).tolist() == [1, 1, 1]
+    apart = times_apart(np.array([[0, 0, 4.0], [0, 0, 4], [4, 4, 0]]))
+    assert apart.tolist() == [0.5, 0.5, np.inf]
+    assert "(while the others coincide)" in describe_site(site(apart=np.inf)).headline
+
+
+NOISE = {"epsilon": 3.0, "delta": 1e-5}
+
+
+def test_a_site_with_noise_is_described_with_care():
+    facts = {"n_classes": 4, "absent": ["cat"], "apart": 1.0, "noise": NOISE}
+    verdict = describe_site(site(n_samples=199.6, **facts))
+    assert verdict.headline.startswith("About 200 rows of 3 classes: as far as noise")
+    assert verdict.notes == [
+        "It seems to have no rows of 1 of 4 classes (cat) and knows them from others.",
+        "All of its numbers carry noise (differential privacy with epsilon 3 and delta "
+        "1e-05).",
+    ]
+    far = describe_site(site(apart=2.0, noise=NOISE))
+    assert "if it is not the noise that does it" in far.headline
+    out = describe_site(site(stands_out="other units?", noise=NOISE))
+    assert out.headline.endswith(
+        "it stands out, as other units? Where rows are few, noise alone may do that."
+    )
+
+
+def test_guarantees_that_differ_are_told_as_a_range():
+    assert in_short([NOISE, {"epsilon": 1, "delta": 1e-5}]) == (
+        "differential privacy with epsilon 1 to 3 and delta 1e-05"
+    )
+
+
+def test_questions_stay_questions():
+    assert describe_site(site(stands_out="other units?")).headline.endswith("units?")
 
 
 def test_mean_of_others_passes_over_what_is_not_known():

@@ -1,6 +1,7 @@
 """FederatedGridSearchCV: what it does by default, and what it chooses."""
 
 import pickle
+from copy import copy
 
 import numpy as np
 import pandas as pd
@@ -423,6 +424,29 @@ def test_summary_explains_itself(fitted):
     assert ">: largest mean score - 0.3 * (tau - automatic)^2; a tau close to" in text
     taus = fitted.tau_auto_, fitted.best_tau_
     assert text.endswith("tau: automatic {:.2f}, chosen {:.2f}".format(*taus))
+
+
+def test_summary_tells_of_a_row_that_is_better_beyond_chance(fitted):
+    """In the same folds, and not where the chosen row is the best or nearly so."""
+    found = copy(fitted)
+    nearest = np.abs(np.array(TAUS) - found.tau_auto_).argmin()
+    best = (nearest + 1) % len(TAUS)
+    for ahead, is_told in (([0.1, 0.2], True), ([-0.1, 0.2], False), ([0, 0], False)):
+        folds = np.full((2, len(TAUS)), 0.5)
+        folds[:, best] += ahead
+        found.cv_results_ = {
+            "params": fitted.cv_results_["params"],
+            "mean_test_score": folds.mean(axis=0),
+            "std_test_score": folds.std(axis=0),
+            "mean_test_accuracy": folds.mean(axis=0),
+            "split0_test_score": folds[0],
+            "split1_test_score": folds[1],
+        }
+        found.best_index_ = nearest
+        text = " ".join(found.summary().split())
+        words = f"aligner__tau={TAUS[best]} is larger by 0.150 +/- 0.050 (standard"
+        assert (words in text) is is_told
+        assert ("!" in text) is is_told
 
 
 def test_summary_says_so_where_the_largest_score_was_chosen():
