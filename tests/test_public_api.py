@@ -101,6 +101,19 @@ def test_import_of_the_package_loads_no_estimator():
     assert "FederatedOTAligner" in result.stdout
 
 
+def test_a_server_loads_no_estimator_of_scikit_learn():
+    """They take 15 MB and half a second, and most servers make none."""
+    code = """
+import sys
+from skslot import FedCGSClassifier, FederatedOTAligner, MixedEffectsClassifier
+print([name for name in ("cluster", "linear_model", "mixture", "neighbors")
+       if f"sklearn.{name}" in sys.modules])
+"""
+    command = [sys.executable, "-c", code]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
+
+
 def test_subpackages_are_attributes_that_are_loaded_when_asked_for():
     """Flower too, without loading flwr: the test above says that no import does."""
     names = [module.removeprefix("skslot.") for module in MODULES[1:]]

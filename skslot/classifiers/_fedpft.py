@@ -10,7 +10,6 @@ from .._sklearn_compat import HasMethods, Interval, StrOptions
 from ..exchange import ClassMixtures
 from ..statistics import FeatureMoments
 from ._aligned import AlignedClassifierMixin
-from ._logistic import UnitFreeLogisticRegression
 from ._mixtures import (
     COVARIANCE_TYPES,
     Outline,
@@ -227,6 +226,8 @@ class FedPFTClassifier(ServerEstimatorMixin, AlignedClassifierMixin, OneShotClas
         )
 
     def _learn(self, messages, seed):
+        from ._logistic import UnitFreeLogisticRegression  # other servers need none
+
         outlines = [Outline.of(m) for m in messages if isinstance(m, ClassMixtures)]
         self._check_can_be_drawn(outlines)
         self._fit_aligner(messages)

@@ -6,6 +6,7 @@ from numbers import Integral, Real
 from textwrap import fill
 
 import numpy as np
+from scipy.stats import sem
 from sklearn import config_context
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, ParameterGrid
@@ -317,24 +318,17 @@ class FederatedGridSearchCV(GridSearchCV):
         results, chosen = self.cv_results_, self.best_index_
         means = results[f"mean_test_{metric}"]
         best = int(np.argmax(np.where(np.isnan(means), -np.inf, means)))
-        ahead = np.array(
-            [
-                fold[best] - fold[chosen]
-                for fold in (
-                    results[f"split{number}_test_{metric}"]
-                    for number in range(self.n_splits_)
-                )
-            ]
-        )
-        if len(ahead) < 2 or not ahead.mean() > standard_error(ahead):
+        folds = [results[f"split{k}_test_{metric}"] for k in range(self.n_splits_)]
+        ahead = np.array([fold[best] - fold[chosen] for fold in folds])
+        if len(ahead) < 2 or not ahead.mean() > sem(ahead):
             return
         params = results["params"][best]
         text = ", ".join(f"{name}={value!r}" for name, value in params.items())
         yield (
             "!",
             f"the mean {metric} of {text} is larger by {ahead.mean():.3f} +/- "
-            f"{standard_error(ahead):.3f} (standard error over the folds) than that of "
-            "the chosen row; tau_prior=0 would choose it",
+            f"{sem(ahead):.3f} (standard error over the folds) than that of the chosen "
+            "row; tau_prior=0 would choose it",
         )
 
     def _with_defaults(self):
@@ -401,11 +395,6 @@ class FederatedGridSearchCV(GridSearchCV):
         if ids is None:  # as in fit, all rows are of one client; folds may refuse that
             ids = np.zeros(_num_samples(rows), dtype=int)
         return automatic_tau(rows, y, ids)
-
-
-def standard_error(values):
-    """Standard error of the mean of some values."""
-    return float(np.std(values, ddof=1) / np.sqrt(len(values)))
 
 
 def rows_at(path, estimator, X, y, params):
