@@ -337,7 +337,7 @@ def _scores(findings):
         yield (
             "No rows could be held out that tell how models will do: there are too "
             "few, or each class is at one client only. Mixed effects are recommended, "
-            "which were the best wherever they were tried."
+            "the safest choice where nothing can be tried."
         )
         return
     means = {name: mean for name, (mean, _, _) in found.scores.items()}

@@ -222,8 +222,8 @@ def _on_models(diagnosis):
     mean = scores[chosen][0]
     if np.isnan(mean):
         return (
-            f"Take {name}, which was the best wherever it was tried: there are too few "
-            "rows here to compare it with others."
+            f"Take {name}, the safest choice where nothing can be tried: there are too "
+            "few rows here to compare it with others."
         )
     if chosen == MIXED:
         *others, last = (
