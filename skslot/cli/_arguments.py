@@ -256,12 +256,27 @@ def read_table(arguments, learns=True, made_for=None):
     columns = columns_of(arguments)
     columns["labels"] = arguments.labels or False  # sent only if somebody asks for it
     if made_for is not None:
+        _refuse_table_without_plan(arguments, made_for)
         columns["known_features"] = fingerprint_names(made_for.encoder) or ()
     if arguments.plan is not None:
         columns["plan"] = site_plan(arguments, learns)
         if arguments.labels is not None:
             columns["labels"] = columns["plan"].label or arguments.labels
     return load_features(arguments.features, encoder=arguments.encoder, **columns)
+
+
+def _refuse_table_without_plan(arguments, made_for):
+    """Ask for the plan at once, before columns are questioned that it settles."""
+    from ..datasets._features import TABLES
+
+    is_table = Path(arguments.features).suffix.lower() in TABLES
+    by_plan = str(made_for.encoder).startswith("plan:")
+    if is_table and by_plan and arguments.plan is None:
+        path = getattr(arguments, "model", None) or arguments.reference
+        raise ValueError(
+            f"{arguments.features} does not fit {path}: hand over the plan that it was "
+            "made by, by --plan FILE.toml."
+        )
 
 
 def read_rows_of_sites(arguments, path):

@@ -350,6 +350,7 @@ def _scores(findings):
         f"{_listed(worst)}."
     )
     yield from recommendation(findings)
+    yield from found.more_warnings
 
 
 def _listed(shares):

@@ -79,7 +79,7 @@ def _legend_below(axis, title=None, lines=0):
         ncols=2,
         fontsize="small",
         frameon=False,
-        handlelength=1.2,
+        handlelength=1.2 if lines == 0 else 2.5,  # dashes must be told apart
         columnspacing=1,
     )
 

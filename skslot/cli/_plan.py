@@ -116,8 +116,13 @@ def _draft(arguments):
         by_median = arguments.fill in (None, "median")
         by = "the median of each site" if by_median else f"{arguments.fill:g}"
         print_list(f"missing values, filled by {by}", filled)
+    lumped = [each.feature_names[-1] for each in drafted.columns if each.has_other]
+    if lumped:
+        print_list("missing and unlisted categories have a column of their own", lumped)
     if any(column.fill is column.categories is None for column in drafted.columns):
-        print("other sites may miss more: --fill median fills in all numbers")
+        print(
+            "other sites and new rows may miss more: --fill median fills in all numbers"
+        )
     with plain_warnings():
         _warn_of_labels(drafted, arguments)
     return drafted

@@ -109,7 +109,8 @@ def check_same_encoder(table, message, path):
         remedy = "hand over the plan that it was made by, by --plan FILE.toml."
         if all(by_plan):
             remedy = "the plans differ in what they make of columns or labels"
-            remedy += "." if differences is None else f": it {differences}."
+            remedy += "" if differences is None else f": it {differences}"
+            remedy += ". Take the plan that the model was made by."
         elif by_plan[0]:
             remedy = "it was made without a plan: leave --plan out."
         raise ValueError(f"{table.path} does not fit {path}: {remedy}")

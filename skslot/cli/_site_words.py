@@ -67,8 +67,8 @@ class Site:
             usual = f"{self.apart:.1f} times as far as the others from each other"
         noise = "" if self.noise is None else ", if it is not the noise that does it"
         return (
-            f"its features lie {far} from everybody's ({usual}), look at how they were "
-            f"made{noise}"
+            f"its features lie {far} from everybody's ({usual}), look at its label mix "
+            f"and at how they were made{noise}"
         )
 
     @property

@@ -38,6 +38,15 @@ WHOLE_NUMBER = re.compile(r"(0|-?[1-9][0-9]{0,14})(\.0)?")
 class RowsOfClients:
     """Features and what is known of each row: X, y, client_ids and split."""
 
+    def __repr__(self):
+        numbers = {"n_samples": len(self.X), "n_features": self.X.shape[1]}
+        if self.client_ids is not None:
+            numbers["n_clients"] = len(np.unique(self.client_ids))
+        if self.y is not None:
+            numbers["n_classes"] = len(np.unique(self.y))
+        texts = (f"{name}={number}" for name, number in numbers.items())
+        return f"{type(self).__name__}({str(self.name)!r}, {', '.join(texts)})"
+
     def select(self, rows):
         """Keep some of the rows.
 
@@ -75,7 +84,7 @@ class RowsOfClients:
         return self.select(rows)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class FeatureTable(RowsOfClients):
     """What :func:`load_features` returns, which describes it."""
 
@@ -162,7 +171,7 @@ def load_features(
     path : str or path-like
         An ``.npz`` file with the array ``X``, an ``.npy`` file, or a table with a
         column for each feature: ``.csv``, ``.parquet`` or ``.feather``, which need
-        ``pip install "skslot[tables]"``.
+        ``pip install "skslot[tables]"``, but for a ``.csv`` with a ``plan``.
     labels : str or False, default=None
         Column or array with the labels; by default ``y``, if there is one. False for
         none.
@@ -189,8 +198,8 @@ def load_features(
         What made the features, if no fingerprint in the file says it.
     plan : StudyPlan, str or path-like, default=None
         Which columns of a table are features and what is made of them, or the file
-        that says it. The labels are then in its column unless ``labels`` is False, and
-        its fingerprint is the encoder.
+        that says it. The labels are then in its column, unless ``labels`` is False, as
+        for new rows that have none; its fingerprint is the encoder.
 
     Returns
     -------

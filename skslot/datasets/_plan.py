@@ -70,11 +70,16 @@ class PlannedColumn:
     unknown: str | None = None
 
     @property
+    def has_other(self):
+        """Whether values that are no category share one feature, the last one."""
+        return self.unknown == "column"
+
+    @property
     def feature_names(self):
         """Names of the features that the column gives."""
         if self.categories is None:
             return [self.name]
-        others = ["other"] if self.unknown == "column" else []
+        others = ["other"] if self.has_other else []
         return [f"{self.name}={each}" for each in [*self.categories, *others]]
 
     @property
@@ -149,15 +154,24 @@ class PlannedColumn:
             known |= {c: known[self.fill] for c in MISSING if c not in known}
         strangers = [cell not in known for cell in found]
         if any(strangers) and self.unknown != "column":
-            row = strangers.index(True)
-            what = f"{found[row]!r}" if found[row] not in MISSING else "a missing value"
-            raise ValueError(
-                f"{path}: row {row + 1}, column {self.name!r}: {what} is not among the "
-                f"categories of the plan, {shorten(self.categories)}. Correct it, or "
-                "agree on a plan with unknown = 'column'."
-            )
+            self._refuse_strangers(path, found, strangers)
         columns = [known.get(cell, len(self.categories)) for cell in found]
         return np.eye(len(self.categories) + 1)[columns][:, : len(self.feature_names)]
+
+    def _refuse_strangers(self, path, found, strangers):
+        row = strangers.index(True)
+        what = f"{found[row]!r}" if found[row] not in MISSING else "a missing value"
+        others = dict.fromkeys(
+            cell for cell, strange in zip(found, strangers, strict=True) if strange
+        )
+        more = [cell for cell in others if cell not in MISSING and cell != found[row]]
+        also = f" Nor are {shorten(more)} in later rows." if more else ""
+        raise ValueError(
+            f"{path}: row {row + 1}, column {self.name!r}: {what} is not among the "
+            f"categories of the plan, {shorten(self.categories)}.{also} Correct the "
+            "table, or agree on a plan that lists more categories, or has unknown = "
+            "'column' for all others, and send it to all sites again."
+        )
 
     def lacks_fill(self, path, cells):
         """Whether numbers are missing that nothing stands for."""

@@ -16,7 +16,7 @@ PCA_ALPHA = 0.1
 PCA_TAUS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class FeatureSet(RowsOfClients):
     """Features of several clients that an experiment runs on.
 
@@ -48,8 +48,8 @@ class FeatureSet(RowsOfClients):
     Examples
     --------
     >>> from skslot.experiments import FeatureSet
-    >>> FeatureSet.embedded().X.shape
-    (1797, 64)
+    >>> FeatureSet.embedded()
+    FeatureSet('digit scanners', n_samples=1797, n_features=64, n_clients=4, ...)
     """
 
     name: str

@@ -225,8 +225,8 @@ def _refuse_missing(X, clients, codes):
         whose = shorten([clients[code] for code in np.unique(bad)])
         raise ValueError(
             f"rows of client {whose} have missing values (NaN) or infinity: fill or "
-            "drop them first, alike at all clients, such as by SimpleImputer of "
-            "scikit-learn or by skslot plan."
+            "drop them first, as each client can do by itself: by its own medians, by "
+            "a number that all agree on, or by skslot plan."
         )
 
 

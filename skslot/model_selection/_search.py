@@ -272,7 +272,7 @@ class FederatedGridSearchCV(GridSearchCV):
             says so if another candidate has a larger mean score by more than a standard
             error of the difference.
         """
-        check_is_fitted(self)
+        check_is_fitted(self, "cv_results_")
         metric = "score"
         if self.multimetric_:
             is_name = isinstance(self.refit, str)

@@ -431,6 +431,14 @@ def test_a_covariance_per_class_can_be_recommended(tmp_path, monkeypatch, capsys
     assert isinstance(model, FedQDAClassifier)
 
 
+def test_units_that_hide_each_other_are_told_as_by_diagnose(tmp_path):
+    arrays = dict(np.load(write_features(tmp_path / "units.npz")))
+    np.savez(tmp_path / "units.npz", **{**arrays, "X": arrays["X"] * [1000, 1, 1, 1]})
+    output = tmp_path / "units.html"
+    assert main(["report", str(tmp_path / "units.npz"), "-o", str(output)]) == 0
+    assert "Scale them first, such as by FederatedScaler." in lead(Page(output))
+
+
 def test_labels_of_one_class_are_an_error_of_one_line(tmp_path, capsys):
     features = write_features(tmp_path / "one.npz", y=np.zeros(400, dtype=int))
     assert main(["report", str(features), "-o", str(tmp_path / "page.html")]) == 1

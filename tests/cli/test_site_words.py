@@ -31,7 +31,8 @@ def test_a_site_far_below_the_others_is_told_why_and_what_to_do():
     assert verdict.level == "look"
     assert verdict.headline == (
         "27% right, far below the others: its features lie far from everybody's (2.4 "
-        "times as far as the others from each other), look at how they were made."
+        "times as far as the others from each other), look at its label mix and at how "
+        "they were made."
     )
 
 

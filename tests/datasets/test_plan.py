@@ -173,6 +173,15 @@ def test_features_of_an_encoder_need_no_plan(plan):
         load_features("A.npz", plan=plan)
 
 
+def test_all_values_that_are_no_category_are_named(folder):
+    Path("B.csv").write_text("age,sex\n50,f\n60,m\n70,f\n")
+    drafted = StudyPlan.draft("B.csv")
+    Path("C.csv").write_text("age,sex\n50,f\n60,x\n70,diverse\n80,x\n")
+    words = r"row 2, column 'sex': 'x' is not .* Nor are \['diverse'\] in later rows"
+    with pytest.raises(ValueError, match=words):
+        load_features("C.csv", plan=drafted)
+
+
 def test_text_that_is_no_category_is_refused(folder):
     rows = "\n".join(f"{k % 9},name{k // 2}" for k in range(60))
     Path("B.csv").write_text(f"age,note\n{rows}\n")

@@ -185,3 +185,10 @@ def test_rows_for_validation_are_left_out(save):
     data = FeatureSet.from_file(save(X=X, y=Y, client=SITE, split=split))
     assert data.X.tolist() == X[3:].tolist()
     assert data.split.tolist() == SPLIT[3:].tolist()
+
+
+def test_repr_has_numbers_and_no_rows():
+    assert repr(FeatureSet("few", X, None, SITE)) == (
+        f"FeatureSet('few', n_samples={len(X)}, n_features={X.shape[1]}, "
+        f"n_clients={len(np.unique(SITE))})"
+    )

@@ -9,6 +9,7 @@ import pytest
 import sklearn
 from sklearn.base import clone
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import (
     GridSearchCV,
@@ -55,6 +56,14 @@ def search(grid=GRID, cv=FOLDS, **params):
 def fitted():
     with sklearn.config_context(enable_metadata_routing=True):
         return search().fit(X, Y, client_ids=IDS)
+
+
+def test_summary_of_a_search_that_failed_says_that_it_is_not_fitted():
+    failed = search({"aligner__shrinkage": ["unknown"]})
+    with pytest.raises(ValueError, match="shrinkage"):
+        failed.fit(X, Y, client_ids=IDS)
+    with pytest.raises(NotFittedError, match="not fitted yet"):
+        failed.summary()
 
 
 def scores_of(results):
