@@ -342,7 +342,13 @@ def _check_beside_plan(path, plan, names, asked_for):
                 f"{path}: column {column.name!r} is a feature of the plan, and nothing "
                 "else beside it: name another column, or agree on another plan."
             )
-    check_names(path, names, asked_for)
+    if plan.label in asked_for - set(names):
+        raise ValueError(
+            f"{path} has no column {plan.label!r}, in which the plan has the labels: "
+            "for rows without labels leave --labels out, in Python give labels=False."
+        )
+    features = [column.name for column in plan.columns]
+    check_names(path, [*names, *features], asked_for, features)
 
 
 # -------------------------------------------------------------- files of NumPy

@@ -167,6 +167,15 @@ def test_table_that_lacks_a_column_is_refused(plan):
         load_features("B.csv", plan=plan)
 
 
+def test_new_rows_without_labels_say_how_they_are_read(plan):
+    Path("new.csv").write_text("patient,age,chol,pain\np5,50,230,mild\n")
+    with pytest.raises(ValueError, match="leave --labels out.* labels=False"):
+        load_features("new.csv", plan=plan)
+    assert load_features("new.csv", plan=plan, labels=False).y is None
+    with pytest.raises(ValueError, match="no column 'nothing'; it has: .*age"):
+        load_features("new.csv", plan=plan, labels=False, ignore="nothing")
+
+
 def test_features_of_an_encoder_need_no_plan(plan):
     np.savez("A.npz", X=np.ones((3, 3)))
     with pytest.raises(ValueError, match="a plan is for tables, .csv, .parquet"):
