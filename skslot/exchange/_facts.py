@@ -17,20 +17,15 @@ def facts_of(message):
         n_samples = message.counts.sum().item()
     if n_samples is None:
         return None
+    client = getattr(message, "client", None)
+    names = fingerprint_names(getattr(message, "encoder", None))
     if hasattr(message, "n_values"):
-        names = fingerprint_names(message.encoder)
-        return ClientFacts.from_columns(
-            message.client, n_samples, message.moments, names
-        )
+        return ClientFacts.from_columns(client, n_samples, message.moments, names)
+    if getattr(message, "privacy", None) is not None:
+        names = None  # noise has the same unit in all columns
     mean, variances, class_means = _moments(message)
-    return ClientFacts.from_moments(
-        getattr(message, "client", None),
-        n_samples,
-        mean,
-        variances,
-        class_means,
-        _head(message),
-    )
+    described = mean, variances, class_means, _head(message), names
+    return ClientFacts.from_moments(client, n_samples, *described)
 
 
 def _moments(message):

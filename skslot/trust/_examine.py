@@ -21,7 +21,7 @@ FEWEST_ROWS = 10
 # Fewest clients that hold a class, for one of them to be measured by the others.
 FEWEST_HOLDERS = 3
 # A unit changes mean and deviation of a feature alike, up to what sites differ by.
-ALIKE = 2.0
+ALIKE = 1.5
 # Makes the median absolute deviation of normal numbers their standard deviation.
 MAD = 1.4826
 
@@ -203,11 +203,15 @@ def _without_gaps(facts):
 def _judge_columns(facts, kept):
     """What is wrong with a column of each client, in words, or None."""
     verdicts = [None] * len(facts)
-    if any(each.n_values is None for each in facts):
+    if not all(each.is_of_table for each in facts):
         return verdicts
-    n_values = np.array([each.n_values for each in facts])
+    # what was made of a column, such as ones for a category, may be anywhere honestly
+    are_raw = all(each.n_values is not None for each in facts)
     means = np.array([each.mean for each in facts])
-    variances = np.array([each.variances for each in facts])
+    n_values = np.array([each.n_samples for each in facts])[:, None] + 0 * means
+    if are_raw:
+        n_values = np.array([each.n_values for each in facts])
+    variances = np.maximum([each.variances for each in facts], 0.0)
     deviations = np.sqrt(variances)
     # of zeros and ones, which may be as rare at one site as they are common at another
     is_binary = np.isclose(variances, means * (1 - means), rtol=0.01, atol=1e-6)
@@ -219,15 +223,19 @@ def _judge_columns(facts, kept):
             continue
         if is_binary[ordinary, column].mean() >= 0.5:
             judged &= ~is_binary[:, column]
-        words = _judge_column(means[:, column], deviations[:, column], ordinary)
+        of_column = means[:, column], deviations[:, column]
+        words = _judge_column(*of_column, ordinary, are_raw)
         for index, how in words.items():
             if judged[index] and verdicts[index] is None:
                 verdicts[index] = f"its {facts[index].name_of(column)} is {how}"
     return verdicts
 
 
-def _judge_column(means, deviations, ordinary):
-    """How far those clients are off that stand out in one column, in words."""
+def _judge_column(means, deviations, ordinary, is_raw):
+    """How far those clients are off that stand out in one column, in words.
+
+    By its unit and, if the column is as it was recorded, by where it lies.
+    """
     varying = deviations[ordinary & (deviations > 0)]
     if len(varying) < 2:
         return {}
@@ -246,7 +254,8 @@ def _judge_column(means, deviations, ordinary):
         alike = (of_means <= ALIKE * ratios) & (ratios <= ALIKE * of_means)
         has_unit = (is_large | is_small) & (ratios > 0) & alike
     words = {}
-    for index in np.flatnonzero(has_unit | (shifts > MOST_DISTANCE)):
+    is_away = (shifts > MOST_DISTANCE) & is_raw
+    for index in np.flatnonzero(has_unit | is_away):
         ratio = ratios[index]
         if has_unit[index]:
             how = f"{_times(max(ratio, 1 / ratio))} {'larg' if ratio > 1 else 'small'}"

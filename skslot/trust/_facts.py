@@ -38,9 +38,11 @@ class ClientFacts:
         Norms of the weights and of the intercepts of a head that the client trained.
     n_values : ndarray of shape (n_features,), default=None
         Values of each feature that are not missing. If it is given, features are those
-        of a table, each with a unit of its own, and are compared one by one as well.
+        of a table as they were recorded, each with a unit of its own, and are compared
+        one by one as well.
     feature_names : list of str, default=None
-        What these features are called.
+        What the columns of a table are called. If only these are given, something may
+        have been made of columns, and each is compared by its unit alone.
 
     See Also
     --------
@@ -71,7 +73,14 @@ class ClientFacts:
 
     @classmethod
     def from_moments(
-        cls, client, n_samples, mean=None, variances=None, class_means=None, head=()
+        cls,
+        client,
+        n_samples,
+        mean=None,
+        variances=None,
+        class_means=None,
+        head=(),
+        feature_names=None,
     ):
         """Facts from the moments of a client, its class means and its head.
 
@@ -90,15 +99,19 @@ class ClientFacts:
             :func:`skslot.statistics.class_means` has them.
         head : iterable of ndarray, default=()
             Weights of a head; vectors are taken as intercepts.
+        feature_names : list of str, default=None
+            What the features are called, if they are the columns of a table.
 
         Returns
         -------
         facts : ClientFacts
             What is kept; of each class mean no more than 32 numbers.
         """
+        names = _checked_names(feature_names, mean)
         norms = _norms(head)
         if mean is None or not class_means:
-            return cls(client, n_samples, mean, variances, head_norms=norms)
+            others = {"head_norms": norms, "feature_names": names}
+            return cls(client, n_samples, mean, variances, **others)
         counts = np.array([count for count, _ in class_means.values()], np.float64)
         apart = np.array([each for _, each in class_means.values()]) - mean
         squares = np.square(apart).sum(axis=1)
@@ -107,7 +120,8 @@ class ClientFacts:
             between = counts @ squares / counts.sum()
             within = max(float(np.sum(variances) - between), 0.0)
         described = tuple(class_means), sketch(apart + mean), np.sqrt(squares)
-        return cls(client, n_samples, mean, variances, *described, within, norms)
+        described += within, norms, None, names
+        return cls(client, n_samples, mean, variances, *described)
 
     @classmethod
     def from_columns(cls, client, n_samples, moments, feature_names=None):
@@ -132,16 +146,9 @@ class ClientFacts:
         """
         counts, means, squares = moments
         variances = squares / np.maximum(counts, 1)
-        if feature_names is not None and len(feature_names) != len(means):
-            feature_names = None  # of a message that somebody forged
-        return cls(
-            client,
-            n_samples,
-            means,
-            variances,
-            n_values=counts,
-            feature_names=feature_names,
-        )
+        names = _checked_names(feature_names, means)
+        others = {"n_values": counts, "feature_names": names}
+        return cls(client, n_samples, means, variances, **others)
 
     def name_of(self, column):
         """What a feature is called, in words.
@@ -161,6 +168,13 @@ class ClientFacts:
         return f"column {self.feature_names[column]!r}"
 
     @property
+    def is_of_table(self):
+        """Whether features are columns of a table, each with a unit of its own."""
+        if self.mean is None or self.variances is None:
+            return False
+        return self.n_values is not None or self.feature_names is not None
+
+    @property
     def trace(self):
         """Variance, summed over features; 0 if it is not known."""
         return 0.0 if self.variances is None else float(np.sum(self.variances))
@@ -169,6 +183,12 @@ class ClientFacts:
     def length(self):
         """Root of the mean squared length of a row."""
         return float(np.sqrt(np.sum(np.square(self.mean)) + self.trace))
+
+
+def _checked_names(names, mean):
+    """Names of features; None if there are others, as in a forged message."""
+    is_right = names is not None and mean is not None and len(names) == len(mean)
+    return names if is_right else None
 
 
 def _norms(head):

@@ -26,6 +26,7 @@ from skslot.exchange import (
     ClassStatistics,
     ClientStatistics,
     Message,
+    feature_fingerprint,
     load_messages,
     receive,
 )
@@ -453,3 +454,52 @@ def test_messages_that_do_not_say_how_many_rows_cannot_be_weighed():
     guarded = FederatedOTAligner(outliers="leave_out")
     with pytest.raises(ValueError, match="how many rows each client has"):
         guarded.fit_messages([reference])
+
+
+# ------------------------------------------------------------- columns of tables
+
+rng = np.random.default_rng(0)
+AGES = rng.normal([60, 100, 1], [10, 30, 1], size=(360, 3))
+ILL, SITES = rng.integers(2, size=360), np.repeat(["A", "B", "C"], 120)
+
+
+def described(rows, names, **params):
+    """What sites send of a table whose columns have these names."""
+    site = MixedEffectsClassifier(**params)
+    fingerprint = names and feature_fingerprint(names)
+    for client in np.unique(SITES):
+        own = SITES == client
+        message = site.client_update(rows[own], ILL[own], client=str(client))
+        yield message.with_encoder(fingerprint)
+
+
+@pytest.mark.parametrize("factor", [1 / 18, 18.0])
+@pytest.mark.parametrize("make", [MixedEffectsClassifier, FedCGSClassifier])
+def test_a_column_in_other_units_is_named(make, factor):
+    rows = AGES.copy()
+    rows[SITES == "B", 0] *= factor
+    messages = list(described(rows, ["age", "glucose", "noise"]))
+    with pytest.warns(UserWarning, match="'B' stands out: its column 'age' is about"):
+        make().server_aggregate(messages)
+    found = make(outliers="leave_out").server_aggregate(messages)
+    assert list(found.clients_report_.left_out) == ["B"]
+
+
+def test_columns_that_differ_otherwise_are_left_alone():
+    """Neither an offset, nor a column around zero, nor one that varies less only."""
+    rows = AGES.copy()
+    rows[SITES == "B"] += [0, 0, 4]
+    rows[SITES == "C", 1] = 100 + (rows[SITES == "C", 1] - 100) / 20
+    report = MixedEffectsClassifier().server_aggregate(
+        list(described(rows, ["age", "glucose", "noise"]))
+    )
+    assert not report.clients_report_.outliers
+
+
+@pytest.mark.parametrize("names", [None, ["age"]])
+def test_features_without_names_of_their_own_are_not_judged_one_by_one(names):
+    """Those of an encoder have one unit, and too few names are forged."""
+    rows = AGES.copy()
+    rows[SITES == "B", 0] /= 18
+    found = MixedEffectsClassifier().server_aggregate(list(described(rows, names)))
+    assert not found.clients_report_.outliers
