@@ -3,12 +3,13 @@
 import sys
 import warnings
 from contextlib import contextmanager
+from operator import is_
 
 # What may stand between the user's line and ours.
 OURS = {"skslot", "sklearn", "joblib"}
-# What was told, and where: Python forgets it whenever its filters change, which they do
-# in each fit of scikit-learn.
-TOLD = set()
+# What was told, and to whom: Python forgets it whenever its filters change, which they
+# do in each fit of scikit-learn.
+TOLD = {}
 
 
 def warn_user(message, category=UserWarning):
@@ -16,7 +17,7 @@ def warn_user(message, category=UserWarning):
 
     That is the first one outside of skslot, scikit-learn, joblib and the standard
     library, which runs threads and processes. In a thread or a process that has no such
-    frame, it is the caller's. Where Python would show a line once, it is once.
+    frame, it is the caller's. Where Python would show it once, it is once.
     """
     caller = frame = sys._getframe(1)
     while frame is not None and _is_ours(frame):
@@ -24,12 +25,14 @@ def warn_user(message, category=UserWarning):
     frame = frame or caller
     place = frame.f_code.co_filename, frame.f_lineno
     module = frame.f_globals.get("__name__", "<string>")
-    told = message, category, *place
-    if _action(message, category, module, frame.f_lineno) == "default":
-        if told in TOLD:
-            return
-        TOLD.add(told)
     registry = frame.f_globals.setdefault("__warningregistry__", {})
+    action = _action(message, category, module, frame.f_lineno)
+    once_in = {"default": place, "module": place[:1], "once": ()}.get(action)
+    if once_in is not None:
+        told, listeners = (message, category, action, *once_in), (registry, _record())
+        if told in TOLD and all(map(is_, listeners, TOLD[told])):
+            return
+        TOLD[told] = listeners
     warnings.warn_explicit(message, category, *place, module, registry)
 
 
@@ -53,7 +56,8 @@ def is_in_fold():
 
 def _action(message, category, module, line):
     """What the first filter that fits says is to be done about a warning."""
-    for action, text, kind, where, number in warnings.filters:
+    filters = getattr(warnings, "_get_filters", lambda: warnings.filters)  # since 3.14
+    for action, text, kind, where, number in filters():
         if (
             _fits(text, message)
             and issubclass(category, kind)
@@ -62,6 +66,13 @@ def _action(message, category, module, line):
         ):
             return action
     return warnings.defaultaction
+
+
+def _record():
+    """The list of a block that records warnings, and None outside of one."""
+    if getattr(sys.flags, "context_aware_warnings", False):  # since Python 3.14
+        return warnings._get_context().log
+    return getattr(warnings._showwarnmsg_impl, "__self__", None)
 
 
 def _fits(pattern, text):

@@ -130,6 +130,45 @@ def test_one_line_is_told_once_in_a_loop_that_changes_filters():
     assert texts == ["again and again", "turn 0", "turn 1", "turn 2"]
 
 
+@pytest.mark.parametrize("action", ["module", "once"])
+def test_other_actions_tell_once_in_a_loop_that_changes_filters(action):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.resetwarnings()
+        warnings.simplefilter(action)
+        for _ in range(3):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)
+            warn_user(f"by {action}")
+        warn_user(f"by {action}")
+    assert len(caught) == 1
+
+
+@pytest.mark.parametrize("action", ["default", "module", "once"])
+def test_each_block_that_records_warnings_is_told(action):
+    """As recwarn of pytest does, which asks for no more than the default."""
+    for _ in range(2):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter(action)
+            for _ in range(2):
+                warn_user(f"to each record, by {action}")
+        assert len(caught) == 1
+
+
+def test_warning_is_shown_again_once_its_registry_is_gone():
+    """IPython drops it with each cell, so that a cell that is run again warns again."""
+    names, code = (
+        {"warn_user": warn_user},
+        compile("warn_user('a cell')", "cell", "exec"),
+    )
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        for _ in range(2):
+            exec(code, names)
+            exec(code, names)
+            del names["__warningregistry__"]
+    assert len(caught) == 2
+
+
 def test_filters_are_asked_as_python_asks_them():
     """Those that it begins with have the name of a module, others have patterns."""
     with warnings.catch_warnings(record=True) as caught:

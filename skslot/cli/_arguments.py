@@ -8,7 +8,9 @@ from math import isfinite
 from pathlib import Path
 
 from .._clients import plain_name
+from .._warnings import warn_user
 from ._plans import plan_of_all_sites, site_plan
+from ._terminal import plain_warnings
 
 FEATURES = (
     ".npz file with X (such as skslot encode writes), .npy file, or a table with a "
@@ -288,10 +290,22 @@ def read_rows_of_sites(arguments, path):
 
     columns = {name: value for name, value in columns_of(arguments).items() if value}
     if arguments.plan is not None:
-        plan_of_all_sites(arguments)  # refuses what contradicts it
+        _warn_of_noise(plan_of_all_sites(arguments), arguments)
         columns.pop("labels", None)  # which it names
         columns["plan"] = str(arguments.plan)
     return FeatureSet.from_file(path, **columns).training_rows(), columns
+
+
+def _warn_of_noise(plan, arguments):
+    """Say that what sites send by a plan is worse than the rows it is made of."""
+    if plan.epsilon is None:
+        return
+    with plain_warnings():
+        warn_user(
+            f"{arguments.plan} has sites cut rows down to norm {plan.clip:g} and add "
+            f"noise (epsilon {plan.epsilon:g}), which is not done here: expect less "
+            "accuracy of what they send than is said of these rows."
+        )
 
 
 def reading_code(path, columns):

@@ -209,9 +209,11 @@ def findings_of_rows(data, tau=None, begin=lambda part: None, tried=None):
         tau = DEFAULT_TAU if tau is None else tau
         aligner = FederatedOTAligner(tau, tol=ROUGHLY, **SILENT)
         model = aligner.fit(X, y, client_ids)
-    begin("drawing rows")
-    clients = getattr(model, "aligner_", model).clients_.tolist()
-    only_as_they_are = {} if moves(model) else {"taus": [0.0]}
+    clients, points = getattr(model, "aligner_", model).clients_.tolist(), None
+    if X.shape[1] > 1:  # one feature has no picture in two dimensions
+        begin("drawing rows")
+        taus = {} if moves(model) else {"taus": [0.0]}
+        points = AlignmentDisplay.from_estimator(model, X, y, client_ids, **taus)
     return Findings(
         data.name,
         model,
@@ -221,7 +223,7 @@ def findings_of_rows(data, tau=None, begin=lambda part: None, tried=None):
         mixed,
         diagnosis,
         path,
-        AlignmentDisplay.from_estimator(model, X, y, client_ids, **only_as_they_are),
+        points,
         is_asked=is_asked,
     )
 

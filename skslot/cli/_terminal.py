@@ -19,8 +19,8 @@ PARAMETER = re.compile(r"\b(outliers|priors|tau)='(\w+)'")
 
 # What a command can do where alignment is likely to cost accuracy.
 INSTEAD_OF_ALIGNMENT = (
-    "Give --tau auto; or leave --tau and --method out, for mixed effects where all "
-    "sites sent labels; or ask skslot diagnose."
+    "Where all sites sent labels, give --tau auto, or take mixed effects, the default "
+    "of skslot summarize and aggregate; or ask skslot diagnose."
 )
 
 

@@ -3,8 +3,10 @@
 import re
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from math import log
 
 import numpy as np
+from scipy.special import gammaln
 
 from .._clients import shorten
 from .._text import plain_spelling, quoted
@@ -24,6 +26,8 @@ FEWEST_ROWS = 10
 # Whole numbers that all differ were given one by one if, drawn at random from their
 # range, so many pairs of them would be equal.
 FEWEST_PAIRS = 5
+# A column is the labels by chance if these could be spread over rows in fewer ways.
+FEWEST_WAYS = 1000
 # Numbers of patients are often that large, and counts and measurements seldom.
 LARGE = 10**6
 # From here on two whole numbers may be one to a computer, so that nobody counts so far.
@@ -258,9 +262,15 @@ def _rows_of_copy(values, codes):
     )
     firsts = known[firsts]
     are_labels = len(known) >= FEWEST_ROWS and 2 <= len(found) <= len(known) / 2
+    are_labels &= _log_ways(np.bincount(which)) >= log(FEWEST_WAYS)
     if are_labels and np.array_equal(values[known], values[firsts][which]):
         return firsts if len(np.unique(values[firsts])) == len(found) else []
     return []
+
+
+def _log_ways(sizes):
+    """Logarithm of the number of ways to spread labels over rows, by their counts."""
+    return gammaln(sizes.sum() + 1) - gammaln(sizes + 1).sum()
 
 
 def _spelled_plainly(values):

@@ -250,7 +250,7 @@ def load_features(
     *Labels.* A column of text or whole numbers with a name such as ``diagnosis``,
     ``target`` or ``class``, and at most 20 different values or half as many as there
     are rows; and a column that says the same as the labels, in the same values or in
-    others.
+    others, if that is no chance, which it may be in few rows or with a rare class.
 
     *Sites.* A column like that with a name such as ``site`` or ``hospital``.
 

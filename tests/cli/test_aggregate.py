@@ -350,6 +350,14 @@ def test_files_are_not_compared_with_each_other(monkeypatch):
     assert len(compared) < 1000
 
 
+def test_advice_against_alignment_can_be_followed_without_all_labels(server, capsys):
+    """--tau auto is refused there."""
+    message_of("D", labels=False).save("D.slot")
+    assert run("aggregate ?.slot --method fedcgs --model model.slot") == 0
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "Where all sites sent labels, give --tau auto, or take mixed" in line
+
+
 def test_advice_against_alignment_is_in_the_words_of_commands(server, capsys):
     assert run("aggregate ?.slot --method fedcgs --model model.slot") == 0
     (line,) = capsys.readouterr().err.splitlines()

@@ -389,6 +389,18 @@ def test_report_follows_a_plan_and_its_code_names_no_folder(joined):
     assert str(plan.parent) not in page
 
 
+def test_noise_that_a_plan_adds_later_is_told_of_before(joined, capsys):
+    text = Path("joined.toml").read_text().replace('fill = "median"', "fill = 220.0")
+    for name in ("epsilon", "delta", "clip"):
+        text = text.replace(f"# {name} =", f"{name} =")
+    Path("noise.toml").write_text(text)
+    capsys.readouterr()
+    assert run("diagnose joined.csv --plan noise.toml") == 0
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("skslot: warning: noise.toml has sites cut rows down to ")
+    assert "noise (epsilon 3), which is not done here" in line
+
+
 @pytest.mark.parametrize(
     "command", ["diagnose joined.csv", "report joined.csv -o p.html"]
 )

@@ -534,3 +534,13 @@ def test_a_client_of_one_row_has_a_box_too(tmp_path, capsys):
     headlines = {name: headline for _, name, headline in boxes(page)}
     assert headlines["alone"].startswith("1 row of 1 class: ")
     assert "right" in headlines["north"]
+
+
+def test_one_feature_has_a_page_without_a_picture_of_rows(tmp_path):
+    rows = np.random.default_rng(0).normal(size=(60, 1))
+    ids, y = np.repeat(["A", "B", "C"], 20), np.tile([0, 1], 30)
+    np.savez(tmp_path / "one.npz", X=rows + y[:, None], y=y, client=ids)
+    page = tmp_path / "page.html"
+    assert main(["report", str(tmp_path / "one.npz"), "-o", str(page)]) == 0
+    assert "3 clients hold 60 rows of 2 classes" in Page(page).text
+    assert "principal" not in Page(page).text.partition("Choosing tau")[0]

@@ -136,6 +136,15 @@ def test_column_that_is_the_labels_once_more_is_refused(save, tmp_path):
     load_features(path, labels="ill", features=["*", "sick"])
 
 
+@pytest.mark.parametrize("y", [[0, 1] * 5, [0] * 59 + [1], [0] * 10 + [1] * 2])
+def test_column_that_is_the_labels_by_chance_is_a_feature(tmp_path, y):
+    """Few rows or one of a class: many a flag of a small site is the labels there."""
+    path = tmp_path / "small.csv"
+    lines = [f"{50.5 + 2 * k % 7},{each},{each}" for k, each in enumerate(y)]
+    path.write_text("\n".join(["age,smoker,ill", *lines]))
+    assert load_features(path, labels="ill").feature_names == ["age", "smoker"]
+
+
 @pytest.mark.parametrize("values", [["Rome", "Oslo"], [1, 2]])
 def test_sites_are_no_features(save, values):
     path = save(hospital=np.resize(values, N_ROWS))
