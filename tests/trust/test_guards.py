@@ -463,9 +463,9 @@ AGES = rng.normal([60, 100, 1], [10, 30, 1], size=(360, 3))
 ILL, SITES = rng.integers(2, size=360), np.repeat(["A", "B", "C"], 120)
 
 
-def described(rows, names, **params):
+def described(rows, names):
     """What sites send of a table whose columns have these names."""
-    site = MixedEffectsClassifier(**params)
+    site = MixedEffectsClassifier()
     fingerprint = names and feature_fingerprint(names)
     for client in np.unique(SITES):
         own = SITES == client
@@ -481,7 +481,8 @@ def test_a_column_in_other_units_is_named(make, factor):
     messages = list(described(rows, ["age", "glucose", "noise"]))
     with pytest.warns(UserWarning, match="'B' stands out: its column 'age' is about"):
         make().server_aggregate(messages)
-    found = make(outliers="leave_out").server_aggregate(messages)
+    with pytest.warns(UserWarning, match="'B' was left out: its column 'age'"):
+        found = make(outliers="leave_out").server_aggregate(messages)
     assert list(found.clients_report_.left_out) == ["B"]
 
 
@@ -490,10 +491,9 @@ def test_columns_that_differ_otherwise_are_left_alone():
     rows = AGES.copy()
     rows[SITES == "B"] += [0, 0, 4]
     rows[SITES == "C", 1] = 100 + (rows[SITES == "C", 1] - 100) / 20
-    report = MixedEffectsClassifier().server_aggregate(
-        list(described(rows, ["age", "glucose", "noise"]))
-    )
-    assert not report.clients_report_.outliers
+    messages = list(described(rows, ["age", "glucose", "noise"]))
+    found = MixedEffectsClassifier().server_aggregate(messages)
+    assert not found.clients_report_.outliers
 
 
 @pytest.mark.parametrize("names", [None, ["age"]])
