@@ -272,10 +272,12 @@ def _estimator(kinds, arguments):
     from ..exchange import load_message
 
     known = {path: kind for path, kind in kinds.items() if kind is not None}
-    if not known and not arguments.skip_refused:
-        first = next(iter(kinds))
-        refuse_rows(first)
-        load_message(first)  # which says why it cannot be read
+    if not arguments.skip_refused:
+        for path in kinds:
+            if path not in known:
+                refuse_rows(path)
+        if not known:
+            load_message(next(iter(kinds)))  # which says why it cannot be read
     labelled = {path: kind for path, kind in known.items() if has_labels(kind)}
     without = [path for path in known if path not in labelled]
     method = _method(labelled, arguments)

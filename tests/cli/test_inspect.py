@@ -25,8 +25,9 @@ def test_rows_are_no_message(server, name, capsys):
     assert "Tables and other features are for skslot plan" in error
     command = f"predict joined.csv --ignore diagnosis --model {name} -o out.csv"
     assert "is no message of skslot" in error_of(command, capsys)
-    command = f"aggregate {name} --model global.slot"
-    assert "is no message of skslot" in error_of(command, capsys)
+    for files in (name, f"A.slot {name}"):
+        command = f"aggregate {files} --model global.slot"
+        assert f"{name} is no message of skslot" in error_of(command, capsys)
 
 
 def test_text_is_no_message(server, capsys):
