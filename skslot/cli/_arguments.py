@@ -269,9 +269,7 @@ def read_table(arguments, learns=True, made_for=None):
 
 def _refuse_table_without_plan(arguments, made_for):
     """Ask for the plan at once, before columns are questioned that it settles."""
-    from ..datasets._features import TABLES
-
-    is_table = Path(arguments.features).suffix.lower() in TABLES
+    is_table = Path(arguments.features).suffix.lower() not in {".npz", ".npy"}
     by_plan = str(made_for.encoder).startswith("plan:")
     if is_table and by_plan and arguments.plan is None:
         path = getattr(arguments, "model", None) or arguments.reference

@@ -283,7 +283,7 @@ def test_columns_may_be_called_like_what_the_reader_knows_of_files(model, name, 
     command = "summarize hospital.csv --plan study.toml --min-samples 1 --client A"
     assert run(f"{command} -o plan.slot") == 0
     error = error_of(f"{command} --ignore other -o plan2.slot", capsys)
-    assert f"has no column 'other'; it has: diagnosis, {name}." in error
+    assert f"has no column 'other'; it has: diagnosis, {name}, age, " in error
     command = f"align hospital.csv {option} --client A --reference global.slot"
     error = error_of(f"{command} -o out.npz", capsys)
     assert f"has a column {name!r}, which means something else in .npz files" in error
