@@ -136,6 +136,8 @@ def plain_warnings():
     shown = set()
 
     def show(message, category, *_):
+        if issubclass(category, DeprecationWarning):  # not for users
+            return
         text = in_one_line(message)
         if category.__module__.startswith("skslot.alignment"):
             from ..alignment import AlignmentWarning

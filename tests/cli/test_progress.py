@@ -1,6 +1,7 @@
 """What is shown while a command runs: on terminals only, and not with --quiet."""
 
 import sys
+import warnings
 from argparse import Namespace
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 
 from skslot import FederatedOTAligner, MixedEffectsAligner
 from skslot.cli import main
-from skslot.cli._terminal import show_progress
+from skslot.cli._terminal import plain_warnings, show_progress
 
 
 @pytest.fixture
@@ -112,3 +113,11 @@ def test_verbose_aligner_prints_a_line_for_each_pass(aligner, capsys):
     name = type(aligner).__name__
     first = capsys.readouterr().out.splitlines()[0]
     assert first.startswith(f"[{name}] pass 1 of the solver: residual ")
+
+
+def test_what_libraries_deprecate_is_not_for_users(capsys):
+    with plain_warnings():
+        warnings.simplefilter("always")
+        warnings.warn("old name", DeprecationWarning, stacklevel=1)
+        warnings.warn("few rows", UserWarning, stacklevel=1)
+    assert capsys.readouterr().err == "skslot: warning: few rows\n"

@@ -99,7 +99,6 @@ def mixed_predictions(**options):
         (in_own_process, "mixed", "float32"),
         (in_process, "mixed", "float64"),
         (in_process, "fedcgs", "float32"),
-        (in_own_process, "fedcgs", "float64"),
     ],
 )
 def test_sites_and_server_predict_as_one_process(tmp_path, run, method, dtype):
