@@ -153,7 +153,7 @@ class PlannedColumn:
         if self.fill is not None:
             known |= {c: known[self.fill] for c in MISSING if c not in known}
         strangers = [cell not in known for cell in found]
-        if any(strangers) and self.unknown != "column":
+        if any(strangers) and not self.has_other:
             self._refuse_strangers(path, found, strangers)
         columns = [known.get(cell, len(self.categories)) for cell in found]
         return np.eye(len(self.categories) + 1)[columns][:, : len(self.feature_names)]

@@ -208,9 +208,12 @@ def _judge_columns(facts, kept):
     # what was made of a column, such as ones for a category, may be anywhere honestly
     are_raw = all(each.n_values is not None for each in facts)
     means = np.array([each.mean for each in facts])
-    n_values = np.array([each.n_samples for each in facts])[:, None] + 0 * means
-    if are_raw:
-        n_values = np.array([each.n_values for each in facts])
+    n_values = np.array(
+        [
+            each.n_values if are_raw else np.full(len(each.mean), each.n_samples)
+            for each in facts
+        ]
+    )
     variances = np.maximum([each.variances for each in facts], 0.0)
     deviations = np.sqrt(variances)
     # of zeros and ones, which may be as rare at one site as they are common at another
