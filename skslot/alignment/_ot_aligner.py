@@ -23,10 +23,9 @@ from ._optimal_transport import (
     digest_of,
     full_map_of_message,
     moments_by_client,
-    pickled_rows,
+    pickled,
     solve_messages,
     solve_moments,
-    solve_rows,
     warn_about,
 )
 
@@ -85,7 +84,8 @@ class FederatedOTAligner(ClientAligner):
         Most passes of the solver over the clients.
     memory : str or object with the joblib.Memory interface, default=None
         Where to cache statistics, reference and maps. They do not depend on ``tau``, so
-        a grid search over ``tau`` computes them once per fold.
+        a grid search over ``tau`` computes them once per fold, and the statistics once
+        for all other settings too.
     n_jobs : int, default=None
         Threads over clients, for statistics, passes of the solver and maps; -1 means as
         many as there are cores. BLAS gets one thread, whatever the number, so that the
@@ -428,18 +428,26 @@ class FederatedOTAligner(ClientAligner):
     def _align_rows(self, X, groups, class_means, known):
         rows = {client: len(positions) for client, positions in groups.items()}
         factors = self._factors(rows)
+        digest = None if self.memory is None else digest_of(X, groups)
+        moments = self._remembered(
+            lambda: moments_by_client(X, groups, self.n_jobs, known), digest
+        )
         if self._moves_nothing:
-            return moments_by_client(X, groups, self.n_jobs, known), None
-        arguments = X, groups, factors, self.shrinkage, *self._solver()
-        options = {"known": known, "n_jobs": self.n_jobs, "say": self._say}
-        if self.memory is None:
-            moments, alignment = solve_rows(*arguments, **options)
-        else:
-            solve = self._cached(pickled_rows)
-            found = solve(digest_of(*arguments), arguments=arguments, **options)
-            moments, alignment = pickle.loads(found)
+            return moments, None
+        settings = factors, self.shrinkage, *self._solver()
+        alignment = self._remembered(
+            lambda: solve_moments(moments, (), self.n_jobs, self._say, *settings),
+            digest,
+            *settings,
+        )
         cells = weigh_cells(class_means, factors)
         return moments, self._with_strength(alignment, cells, alignment.clients)
+
+    def _remembered(self, make, *key):
+        """What ``memory`` has for this key, or else is made."""
+        if self.memory is None:
+            return make()
+        return pickle.loads(self._cached(pickled)(*key, make=make))
 
     def _align_moments(self, moments, class_means, joined):
         founders = [client for client in moments if client not in joined]

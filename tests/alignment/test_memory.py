@@ -51,6 +51,18 @@ def test_memory_tells_apart_what_the_reference_depends_on(
     assert aligner.reference_ == expected.reference_
 
 
+@pytest.mark.parametrize("params", [{}, {"tau": 0.0}], ids=["default", "idle"])
+def test_memory_reads_rows_once_for_all_settings(
+    clients, params, tmp_path, count_calls
+):
+    X, ids = clients
+    with count_calls("from_rows") as called:
+        for shrinkage in ("ledoit_wolf", "oas", 0.3):
+            aligner = FederatedOTAligner(shrinkage=shrinkage, memory=str(tmp_path))
+            aligner.set_params(**params).fit(X, client_ids=ids)
+    assert len(called) == len(np.unique(ids))
+
+
 @pytest.mark.parametrize("changed", ["rows", "ids", "names"])
 def test_memory_tells_data_apart(clients, changed, tmp_path, count_references):
     X, ids = clients
@@ -136,10 +148,11 @@ def test_nothing_of_rows_and_messages_is_kept_but_results(
             aligner.fit_messages(messages)
         else:
             aligner.client_map(messages[0], plain.reference_)
-    (path,) = tmp_path.rglob("metadata.json")
-    written = path.read_text()
-    assert json.loads(written)["input_args"]["unwritten"] == "not written"
-    for text in (written, capsys.readouterr().out):
+    written = [path.read_text() for path in tmp_path.rglob("metadata.json")]
+    assert written
+    for text in written:
+        assert json.loads(text)["input_args"]["unwritten"] == "not written"
+    for text in (*written, capsys.readouterr().out):
         assert "not written" in text
         assert "array" not in text
         assert not any(name in text for name in np.unique(ids))
