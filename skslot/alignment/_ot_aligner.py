@@ -429,17 +429,19 @@ class FederatedOTAligner(ClientAligner):
         rows = {client: len(positions) for client, positions in groups.items()}
         factors = self._factors(rows)
         digest = None if self.memory is None else digest_of(X, groups)
-        moments = self._remembered(
-            lambda: moments_by_client(X, groups, self.n_jobs, known), digest
-        )
-        if self._moves_nothing:
-            return moments, None
         settings = factors, self.shrinkage, *self._solver()
-        alignment = self._remembered(
-            lambda: solve_moments(moments, (), self.n_jobs, self._say, *settings),
-            digest,
-            *settings,
-        )
+
+        def describe():
+            return moments_by_client(X, groups, self.n_jobs, known)
+
+        def solve():
+            moments = self._remembered(describe, digest)
+            found = solve_moments(moments, (), self.n_jobs, self._say, *settings)
+            return moments, found
+
+        if self._moves_nothing:
+            return self._remembered(describe, digest), None
+        moments, alignment = self._remembered(solve, digest, *settings)
         cells = weigh_cells(class_means, factors)
         return moments, self._with_strength(alignment, cells, alignment.clients)
 
