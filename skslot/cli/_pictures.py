@@ -41,13 +41,16 @@ def close(display):
 def _as_source(figure):
     """A figure as the address of an image that holds all of it."""
     import matplotlib.pyplot as plt  # which the display has used
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
 
     figure.patch.set_visible(False)
     for axis in figure.axes:
         axis.patch.set_facecolor("none")
     file = StringIO()
+    figure.set_dpi(150)  # of points, which are a picture in the picture
     with plt.rc_context({"svg.hashsalt": "skslot"}):  # the same page on every call
-        figure.savefig(file, format="svg", dpi=150, metadata={"Date": None})
+        # what savefig does, which would draw all of it a first time for the layout
+        FigureCanvasSVG(figure).print_svg(file, metadata={"Date": None})
     plt.close(figure)
     text = file.getvalue()
     root_end = text.index(">", text.index("<svg")) + 1
