@@ -31,13 +31,6 @@ def picture(display, narrow, alt, caption):
     )
 
 
-def close(display):
-    """Forget a picture that is not shown."""
-    import matplotlib.pyplot as plt  # which the display has used
-
-    plt.close(display.figure_)
-
-
 def _as_source(figure):
     """A figure as the address of an image that holds all of it."""
     import matplotlib.pyplot as plt  # which the display has used
