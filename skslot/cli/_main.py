@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from functools import cache
 from importlib import import_module
 
 from .. import __version__
@@ -75,6 +76,7 @@ def _parse(argv):
     return arguments
 
 
+@cache
 def _parser():
     parser = argparse.ArgumentParser(
         prog="skslot",

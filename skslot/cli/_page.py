@@ -18,7 +18,6 @@ from ..inspection import (
 from ._aggregate import has_labels, method_of
 from ._findings import MIXED, MOST_CLIENTS, PER_CLASS, PLAIN, strength_in
 from ._pictures import (
-    close,
     narrow_bar,
     narrow_classes,
     narrow_distances,
@@ -593,9 +592,8 @@ def _points(findings):
     coloured = "client" if display.y is None else "client and by class"
     panels = "before and after"
     if not findings.is_moved:
-        close(display)
         display.titles = [""]
-        display.plot()
+        display.axes_[0, 0].set_title("")
         panels = "as they are"
         caption = "Two principal components, the same in all panels."
     else:

@@ -31,23 +31,19 @@ def picture(display, narrow, alt, caption):
     )
 
 
-def close(display):
-    """Forget a picture that is not shown."""
-    import matplotlib.pyplot as plt  # which the display has used
-
-    plt.close(display.figure_)
-
-
 def _as_source(figure):
     """A figure as the address of an image that holds all of it."""
     import matplotlib.pyplot as plt  # which the display has used
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
 
     figure.patch.set_visible(False)
     for axis in figure.axes:
         axis.patch.set_facecolor("none")
     file = StringIO()
+    figure.set_dpi(150)  # of points, which are a picture in the picture
     with plt.rc_context({"svg.hashsalt": "skslot"}):  # the same page on every call
-        figure.savefig(file, format="svg", dpi=150, metadata={"Date": None})
+        # what savefig does, which would draw all of it a first time for the layout
+        FigureCanvasSVG(figure).print_svg(file, metadata={"Date": None})
     plt.close(figure)
     text = file.getvalue()
     root_end = text.index(">", text.index("<svg")) + 1

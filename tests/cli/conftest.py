@@ -1,8 +1,10 @@
 """Folders that commands run in."""
 
+import shutil
+
 import numpy as np
 import pytest
-from four_sites import CLIENTS, SITES, X, Y, message_of
+from four_sites import CLIENTS, SITES, X, Y, message_of, run
 
 
 @pytest.fixture
@@ -21,3 +23,37 @@ def server(tmp_path, monkeypatch):
     for client in SITES:
         message_of(client).save(f"{client}.slot", min_samples=1)
     return tmp_path
+
+
+@pytest.fixture(scope="session")
+def _aggregated(tmp_path_factory):
+    """What a server makes of the files of four clients."""
+    folder = tmp_path_factory.mktemp("aggregated")
+    for client in SITES:
+        message_of(client).save(folder / f"{client}.slot", min_samples=1)
+    assert run(f"aggregate {folder}/?.slot -o {folder}/reference.slot") == 0
+    assert run(f"aggregate {folder}/?.slot --model {folder}/global.slot") == 0
+    return folder
+
+
+@pytest.fixture
+def full_server(_aggregated, tmp_path, monkeypatch):
+    """The same as ``server``, with a reference and a model."""
+    monkeypatch.chdir(tmp_path)
+    return shutil.copytree(_aggregated, tmp_path, dirs_exist_ok=True)
+
+
+@pytest.fixture
+def words_only(monkeypatch):
+    """Pictures on pages are drawn and not written, which is what takes longest.
+
+    For tests of words, on rows that other tests have pictures of.
+    """
+
+    def close(figure):
+        import matplotlib.pyplot as plt
+
+        plt.close(figure)
+        return "data:,"
+
+    monkeypatch.setattr("skslot.cli._pictures._as_source", close)

@@ -1,6 +1,7 @@
 """Columns of tables at the command line: what is sent, and what does not fit."""
 
 import csv
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -21,16 +22,23 @@ def hospital(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.fixture
-def model(hospital):
-    """The same with a model of all sites."""
+@pytest.fixture(scope="module")
+def _sent(tmp_path_factory):
+    """What all sites sent, and the model of it."""
+    folder = tmp_path_factory.mktemp("sent")
     for site in SITES:
-        patient = np.arange(np.sum(CLIENTS == site))
-        write_table("table.csv", site, patient=patient)
-        command = f"summarize table.csv --client {site} {COLUMNS} --min-samples 1"
-        assert run(f"{command} -o {site}.slot") == 0
-    assert run("aggregate ?.slot --model global.slot") == 0
-    return hospital
+        table, patient = f"{folder}/table.csv", np.arange(np.sum(CLIENTS == site))
+        write_table(table, site, patient=patient)
+        command = f"summarize {table} --client {site} {COLUMNS} --min-samples 1"
+        assert run(f"{command} -o {folder}/{site}.slot") == 0
+    assert run(f"aggregate {folder}/?.slot --model {folder}/global.slot") == 0
+    return folder
+
+
+@pytest.fixture
+def model(hospital, _sent):
+    """The same with a model of all sites."""
+    return shutil.copytree(_sent, hospital, dirs_exist_ok=True)
 
 
 PREDICT = "predict hospital.csv --model global.slot --statistics A.slot -o out.csv"
@@ -192,7 +200,7 @@ def test_sites_are_a_column_of_any_name(hospital, capsys):
 def test_bench_and_report_read_tables_by_the_same_rules(hospital, capsys):
     table = pd.DataFrame(X, columns=NAMES).assign(hospital=CLIENTS, diagnosis=Y)
     table.assign(patient=np.arange(len(X))).to_csv("all.csv", index=False)
-    bench = "bench pca --features all.csv --min-samples 1"
+    bench = "bench methods --features all.csv --methods FedCOF --runs 1 --alphas none"
     report = "report all.csv -o page.html --tau 0"
     for command in (bench, report):
         error = error_of(command, capsys)

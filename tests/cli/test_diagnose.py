@@ -1,6 +1,9 @@
 """``skslot diagnose`` as users run it."""
 
 import sys
+from contextlib import chdir, redirect_stderr, redirect_stdout
+from io import StringIO
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -22,6 +25,17 @@ def features(tmp_path, monkeypatch):
     return "features.npz"
 
 
+@pytest.fixture(scope="module")
+def printed(tmp_path_factory):
+    """What the command prints on these features."""
+    out, err = StringIO(), StringIO()
+    with chdir(tmp_path_factory.mktemp("features")):
+        np.savez("features.npz", X=DATA.data, y=DATA.target, client=SITES)
+        with redirect_stdout(out), redirect_stderr(err):
+            assert main(["diagnose", "features.npz"]) == 0
+    return SimpleNamespace(out=out.getvalue(), err=err.getvalue())
+
+
 def run_code(text):
     """What the indented code defines; what reads the rows comes last."""
     code = "\n".join(line[4:] for line in text.splitlines() if line[:4].isspace())
@@ -31,9 +45,8 @@ def run_code(text):
     return names
 
 
-def test_file_is_diagnosed_and_its_code_runs(features, capsys):
-    assert main(["diagnose", features]) == 0
-    printed = capsys.readouterr()
+@pytest.mark.usefixtures("features")
+def test_file_is_diagnosed_and_its_code_runs(printed):
     assert printed.err == ""
     for words in ("north", "cells are empty", "Take ", "labels_at_use='as_now'"):
         assert words in " ".join(printed.out.split())
@@ -49,7 +62,8 @@ def test_assumption_is_an_option(features, capsys):
         main(["diagnose", features, "--labels-at-use", "balanced"])
 
 
-def test_table_with_a_label_column_of_any_name_gives_what_arrays_give(features, capsys):
+@pytest.mark.usefixtures("features")
+def test_table_with_a_label_column_of_any_name_gives_what_arrays_give(printed, capsys):
     table = pd.DataFrame(DATA.data, columns=list("abcd"))
     table = table.assign(client=SITES, sick=DATA.target, number=range(len(table)))
     table.to_csv("table.csv", index=False)
@@ -58,9 +72,7 @@ def test_table_with_a_label_column_of_any_name_gives_what_arrays_give(features, 
     out = capsys.readouterr().out
     assert "4 features" in out
     assert run_code(out)["model"].n_features_in_ == 4
-    assert main(["diagnose", features]) == 0
-    of_arrays = capsys.readouterr().out
-    assert out.partition("X, y and")[0] == of_arrays.partition("X, y and")[0]
+    assert out.partition("X, y and")[0] == printed.out.partition("X, y and")[0]
 
 
 def test_file_without_labels_gets_no_code(features, capsys):
@@ -90,6 +102,8 @@ def test_wrong_files_are_refused_in_one_line(features, arrays, message, capsys):
 
 
 def test_progress_is_shown_on_a_terminal_only(features, capsys, monkeypatch):
+    few = np.flatnonzero((DATA.target < 2) & (SITES != "west"))
+    np.savez(features, X=DATA.data[few], y=DATA.target[few], client=SITES[few])
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     assert main(["diagnose", features]) == 0
     assert "models tried" in capsys.readouterr().err

@@ -3,9 +3,6 @@
 import inspect
 import re
 import signal
-import subprocess
-import sys
-import time
 
 import numpy as np
 import pytest
@@ -23,13 +20,6 @@ save_file = pytest.importorskip("safetensors.torch").save_file
 MODEL = "test_resnet"
 CLIENTS = {"photo": ["cat", "dog"], "sketch": ["cat", "horse"]}
 N_IMAGES = 3  # of each class
-# A process in the background may have inherited that SIGINT is ignored.
-INTERRUPTIBLE = """
-import signal, sys
-signal.signal(signal.SIGINT, signal.default_int_handler)
-from skslot.cli import main
-sys.exit(main())
-"""
 
 
 @pytest.fixture(scope="module")
@@ -171,35 +161,44 @@ def test_cache_may_be_elsewhere(folder, encode, tmp_path):
     assert not (tmp_path / "features.npz.cache").exists()
 
 
-def test_run_that_was_interrupted_goes_on(weights, tmp_path, capsys):
-    images = write_images(tmp_path / "images", {"A": ["x"]}, 100, size=8)
+@pytest.fixture
+def _ctrl_c():
+    """SIGINT as at a terminal; what runs in the background may ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("_ctrl_c")
+def test_run_that_was_interrupted_goes_on(weights, tmp_path, capsys, monkeypatch):
+    images = write_images(tmp_path / "images", {"A": ["x"]}, 20, size=8)
     output = tmp_path / "features.npz"
     arguments = command(images, weights, output, "--batch-size", "2")
     cache = FrozenEncoder(
         MODEL, weights, source="timm", cache_dir=f"{output}.cache"
     ).cache_info
-    process = subprocess.Popen(
-        [sys.executable, "-c", INTERRUPTIBLE, *arguments],
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    deadline = time.monotonic() + 120
-    while cache().n_images < 4 and time.monotonic() < deadline:
-        time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    error = process.communicate()[1]
-    kept = cache().n_images
-    assert process.returncode == 130
+    open_image = Image.open
+
+    def interrupt(path, *options, **others):
+        if cache().n_images >= 4:
+            signal.raise_signal(signal.SIGINT)
+        return open_image(path, *options, **others)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Image, "open", interrupt)
+        assert main(arguments) == 130
+    error = capsys.readouterr().err
     assert "the same command goes on" in error
     assert "Traceback" not in error
-    assert 4 <= kept < 100
     assert not output.exists()
+    kept = cache().n_images
+    assert 4 <= kept < 20
 
     assert main(arguments) == 0
     printed = capsys.readouterr().out
     assert re.search(rf"resuming, features that .* has already: {kept}\n", printed)
-    assert re.search(rf"encoded: {100 - kept}, from the cache .*: {kept}\n", printed)
-    assert len(FeatureSet.from_file(output).X) == 100
+    assert re.search(rf"encoded: {20 - kept}, from the cache .*: {kept}\n", printed)
+    assert len(FeatureSet.from_file(output).X) == 20
 
 
 def test_dry_run_needs_no_weights_and_is_marked(folder, encode, tmp_path, capsys):

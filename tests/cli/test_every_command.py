@@ -63,17 +63,14 @@ PARTS = np.where(np.arange(len(ROWS)) % 3 == 2, "test", "train")
 
 
 @pytest.fixture(params=READERS)
-def refuse(request, server, capsys):
+def refuse(request, full_server, capsys):
     """Give features to a command that must not take them; its error."""
-    assert run("aggregate ?.slot -o reference.slot") == 0
-    assert run("aggregate ?.slot --model global.slot") == 0
-    capsys.readouterr()
 
     def run_on(options="", **others):
         np.savez("both.npz", X=X[ROWS], y=Y[ROWS], **others)
         command = READERS[request.param].format(f"both.npz {options}".strip())
         error = error_of(command, capsys)
-        assert not list(server.glob("new.*"))
+        assert not list(full_server.glob("new.*"))
         return error
 
     return run_on
@@ -141,6 +138,7 @@ def test_tables_give_what_arrays_give(server, command):
     assert made[0] == made[1]
 
 
+@pytest.mark.usefixtures("words_only")
 def test_code_of_the_report_reads_the_file_in_the_same_way(server):
     pytest.importorskip("matplotlib").use("Agg")
     frame = pd.DataFrame(X, columns=NAMES).assign(kind=Y, client=CLIENTS, patient=1)

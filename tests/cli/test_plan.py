@@ -380,6 +380,7 @@ def test_diagnose_follows_a_plan_and_its_code_reads_by_it(joined, capsys):
     assert "FeatureSet.from_file('joined.csv', plan='joined.toml')" in out
 
 
+@pytest.mark.usefixtures("words_only")
 def test_report_follows_a_plan_and_its_code_names_no_folder(joined):
     pytest.importorskip("matplotlib").use("Agg")
     plan = Path("joined.toml").resolve()

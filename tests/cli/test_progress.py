@@ -86,7 +86,7 @@ def test_aggregate_is_quiet_if_asked_to(on_terminal, sites, tmp_path):
     assert on_terminal(main, ["aggregate", *sites, *output]).err == ""
 
 
-@pytest.mark.usefixtures("_no_tqdm")
+@pytest.mark.usefixtures("_no_tqdm", "words_only")
 def test_report_says_what_it_is_doing(on_terminal, tmp_path, monkeypatch):
     pytest.importorskip("matplotlib")
     monkeypatch.setattr("skslot.cli._terminal.SECONDS_BETWEEN_LINES", -1)

@@ -172,6 +172,7 @@ def test_page_leads_with_mixed_effects_unless_another_is_surely_better(
         assert escape(sentence) in searched.text
 
 
+@pytest.mark.usefixtures("words_only")
 def test_code_runs_and_has_the_tau_of_the_page(tmp_path, monkeypatch):
     """Sites that stretch features by a factor of 30: mixed effects know one scale."""
     rng = np.random.default_rng(0)
@@ -191,6 +192,7 @@ def test_code_runs_and_has_the_tau_of_the_page(tmp_path, monkeypatch):
     assert model["classify"].classes_.tolist() == [0, 1]
 
 
+@pytest.mark.usefixtures("words_only")
 def test_without_labels_the_page_keeps_to_the_features(tmp_path, monkeypatch):
     features = write_features(tmp_path / "sites.npz", without=["y"])
     output = tmp_path / "page.html"
@@ -245,6 +247,7 @@ def test_same_features_same_page(features, tmp_path):
     assert "Choosing tau" not in pages[0].text
 
 
+@pytest.mark.usefixtures("words_only")
 def test_automatic_tau(features, tmp_path):
     output = tmp_path / "auto.html"
     assert main(["report", str(features), "-o", str(output), "--tau", "auto"]) == 0
@@ -252,6 +255,7 @@ def test_automatic_tau(features, tmp_path):
     assert 0 < tau < 1
 
 
+@pytest.mark.usefixtures("words_only")
 def test_only_training_rows_of_a_split(tmp_path, monkeypatch):
     """On the page and in its code, however train is spelled."""
     split = np.where(np.arange(400) % 2, "Train", "test")
@@ -272,6 +276,7 @@ def test_split_without_training_rows_is_refused(tmp_path, capsys):
     assert "--ignore split" in error
 
 
+@pytest.mark.usefixtures("words_only")
 def test_existing_page_is_kept_without_force(features, tmp_path, capsys):
     output = tmp_path / "page.html"
     output.write_text("mine")
@@ -320,6 +325,7 @@ def test_dollars_in_names_are_no_formulas(tmp_path):
         assert f"<!-- {name} -->" in texts
 
 
+@pytest.mark.usefixtures("words_only")
 def test_nothing_is_drawn_twice_where_nothing_moves(features, tmp_path):
     output = tmp_path / "page.html"
     assert main(["report", str(features), "-o", str(output), "--tau", "0"]) == 0
@@ -389,10 +395,14 @@ def test_names_of_models_are_those_of_diagnose():
     assert {MIXED, PLAIN, PER_CLASS} < models.keys()
 
 
-@pytest.mark.parametrize("automatic", [0.0, 0.07, 0.4])
-def test_path_has_each_strength_once(features, automatic):
+@pytest.fixture(scope="module")
+def found(features):
     with np.load(features) as file:
-        found = diagnose(file["X"], file["y"], file["client"])
+        return diagnose(file["X"], file["y"], file["client"])
+
+
+@pytest.mark.parametrize("automatic", [0.0, 0.07, 0.4])
+def test_path_has_each_strength_once(found, automatic):
     path = path_of(found, automatic)
     assert path.taus == sorted({0.0, 0.2, 0.4, 0.6, automatic})
     np.testing.assert_array_equal(path.scores[-1], found.accuracies[OT[:-1] + "6"])
@@ -416,6 +426,7 @@ def test_figures_are_those_of_skslot_diagnose(searched, features, capsys):
         assert headline.startswith(f"{by_site[unescape(name)]} right")
 
 
+@pytest.mark.usefixtures("words_only")
 def test_a_covariance_per_class_can_be_recommended(tmp_path, monkeypatch, capsys):
     """Two classes with one mean."""
     rng = np.random.default_rng(0)
@@ -431,6 +442,7 @@ def test_a_covariance_per_class_can_be_recommended(tmp_path, monkeypatch, capsys
     assert isinstance(model, FedQDAClassifier)
 
 
+@pytest.mark.usefixtures("words_only")
 def test_units_that_hide_each_other_are_told_as_by_diagnose(tmp_path):
     arrays = dict(np.load(write_features(tmp_path / "units.npz")))
     np.savez(tmp_path / "units.npz", **{**arrays, "X": arrays["X"] * [1000, 1, 1, 1]})
@@ -445,6 +457,7 @@ def test_labels_of_one_class_are_an_error_of_one_line(tmp_path, capsys):
     assert "all labels are 0" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("words_only")
 def test_rows_that_tell_nothing_of_models_are_told_so(tmp_path, capsys):
     """Each class is at one client only."""
     features = tmp_path / "apart.npz"
@@ -476,6 +489,7 @@ def report_of(features, capsys):
     return Page(output), capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("words_only")
 def test_boxes_and_the_part_on_outliers_agree_on_a_site_that_is_far(tmp_path, capsys):
     page, printed = report_of(write_sites(tmp_path / "far.npz", offset=4), capsys)
     levels = {name: level for level, name, _ in boxes(page)}
@@ -499,6 +513,7 @@ def test_a_site_that_stands_out_is_told_in_one_line_and_twice_alike(tmp_path, ca
     )
 
 
+@pytest.mark.usefixtures("words_only")
 def test_warnings_are_lines_without_a_place_in_the_code(tmp_path, capsys):
     features = write_sites(tmp_path / "sites.npz")
     with np.load(features) as file:
@@ -510,6 +525,7 @@ def test_warnings_are_lines_without_a_place_in_the_code(tmp_path, capsys):
     assert printed.count("\n") == 1
 
 
+@pytest.mark.usefixtures("words_only")
 @pytest.mark.parametrize("most", [3, 40])
 def test_clients_that_are_all_the_same_are_as_usual(
     tmp_path, capsys, monkeypatch, most
