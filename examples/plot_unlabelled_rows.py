@@ -25,6 +25,7 @@ from skslot.model_selection import paper_split
 
 data = load_digit_scanners()
 X, y, site = data.data, data.target, data.client_ids
+sites = np.unique(site)
 
 
 def split(number):
@@ -71,8 +72,7 @@ def repeat(fit, learn):
     for number in range(5):
         train, unlabelled, test = split(number)
         pair = np.random.default_rng(number).choice(10, 2, replace=False)
-        for client in np.unique(site):
-            model = fit(client, train)
+        for client, model in fit(train).items():
             before.append(accuracy_at(client, model, test))
             rows = rows_of(client, unlabelled)
             kinds = {"all digits": rows, "two digits": rows[np.isin(y[rows], pair)]}
@@ -93,8 +93,10 @@ def repeat(fit, learn):
     return np.mean(before), {k: np.mean(lines, axis=0) for k, lines in after.items()}
 
 
-def fit_all(client, train):
-    return MixedEffectsClassifier().fit(X[train], y[train], client_ids=site[train])
+def fit_all(train):
+    """The model of each site, which is the same at all of them."""
+    model = MixedEffectsClassifier().fit(X[train], y[train], client_ids=site[train])
+    return dict.fromkeys(sites, model)
 
 
 known = repeat(fit_all, MixedEffectsClassifier.adapt_client)
@@ -106,10 +108,14 @@ known = repeat(fit_all, MixedEffectsClassifier.adapt_client)
 # that, its rows are taken as they are.
 
 
-def fit_others(client, train):
-    rows = train[site[train] != client]
-    model = MixedEffectsClassifier(unknown_client="identity")
-    return model.fit(X[rows], y[rows], client_ids=site[rows])
+def fit_others(train):
+    """For each site a model of all others."""
+    models = {}
+    for client in sites:
+        rows = train[site[train] != client]
+        model = MixedEffectsClassifier(unknown_client="identity")
+        models[client] = model.fit(X[rows], y[rows], client_ids=site[rows])
+    return models
 
 
 new = repeat(fit_others, MixedEffectsClassifier.add_client)

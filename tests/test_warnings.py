@@ -116,25 +116,24 @@ def test_one_line_is_told_once_by_default():
     assert len(caught) == 2
 
 
-IN_WORKERS = """
+IN_WORKER = """
 import numpy as np
 from joblib import Parallel, delayed
 from skslot import FederatedOTAligner
 
 X = np.random.default_rng(0).normal(size=(40, 2))
 y, site = [0, 1] * 20, [0] * 20 + [1] * 20
-jobs = [delayed(FederatedOTAligner().fit)(X, y, client_ids=site) for _ in range(2)]
-Parallel(n_jobs=2, backend="loky")(jobs)
+job = delayed(FederatedOTAligner().fit)(X, y, client_ids=site)
+Parallel(n_jobs=2, backend="loky")([job])
 """
 
 
 def test_process_without_a_line_of_the_user_points_at_ours():
     """And not at the line of joblib that the process began with."""
-    command = [sys.executable, "-c", IN_WORKERS]
+    command = [sys.executable, "-c", IN_WORKER]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    lines = [line for line in done.stderr.splitlines() if "AlignmentWarning" in line]
-    assert 1 <= len(lines) <= 2  # one for each worker
-    assert all("_advice.py:" in line for line in lines)
+    (line,) = [line for line in done.stderr.splitlines() if "AlignmentWarning" in line]
+    assert "_advice.py:" in line
 
 
 # ------------------------------------------------------------- warnings of fit

@@ -10,8 +10,10 @@ from skslot.flower import FederationReport, make_client_app, make_server_app
 from skslot.flower._client import flower_modules
 
 pytest.importorskip("flwr")
-collect_ignore = [  # parts of apps, imported by Flower
+collect_ignore = [  # parts of apps, imported by Flower, and a program
+    "attentive_supernode.py",
     "faulty_client_app.py",
+    "faulty_server_app.py",
     "secure_client_app.py",
     "secure_server_app.py",
 ]

@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 from flwr.app import ConfigRecord, Message, RecordDict
@@ -29,6 +30,8 @@ def load_or_fail(context):
     if fault == "raises":
         raise ValueError(SECRET)
     if fault == "dies":
+        # for attentive_supernode.py
+        Path(os.environ["FLWR_HOME"], "died").touch()
         os.kill(os.getpid(), signal.SIGKILL)
     if fault == "is silent":
         time.sleep(3600)

@@ -10,7 +10,7 @@ from skslot.privacy import PrivacyBudget
 from skslot.privacy._mechanism import noise_for_tests, opendp_noise
 
 pytest.importorskip("opendp")
-N_RELEASES = 1000
+N_RELEASES, N_MESSAGES = 1000, 20
 
 
 def epsilon_of(mu, delta):
@@ -23,19 +23,29 @@ def epsilon_of(mu, delta):
 
 
 def released(estimator, X, y):
-    """Noisy vectors of many messages, and the vector without noise."""
-    noisy, plain = [], []
+    """Noisy vectors of many messages, and the vector without noise.
+
+    A few messages show that nothing but the noise changes, and that it is new in each;
+    the noise of the others is drawn at once.
+    """
+    noisy, plain, scales = [], [], set()
 
     def source(numbers, scale):
         plain.append(numbers)
+        scales.add(scale)
         noisy.append(opendp_noise(numbers, scale))
         return noisy[-1]
 
     with noise_for_tests(source):
-        for _ in range(N_RELEASES):
+        for _ in range(N_MESSAGES):
             estimator.client_update(X, y, classes=[0, 1])
+    assert len(plain) == N_MESSAGES
     assert np.ptp(plain, axis=0).max() == 0
-    return np.array(noisy), plain[0]
+    assert np.ptp(noisy, axis=0).min() > 0
+    (scale,) = scales
+    others = np.tile(plain[0], (N_RELEASES - N_MESSAGES, 1))
+    drawn = opendp_noise(others.ravel(), scale).reshape(others.shape)
+    return np.vstack([noisy, drawn]), plain[0]
 
 
 @pytest.mark.parametrize(
