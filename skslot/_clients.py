@@ -479,13 +479,15 @@ def insert_client_column(features, like, client_column):
     return np.insert(features.astype(dtype), position, ids, axis=1)
 
 
-def assert_finite_by_client(X, groups, estimator):
+def assert_finite_by_client(X, groups, estimator=None):
     """Refuse NaN and infinity like scikit-learn, and say whose rows they are.
 
     NaN is let through if the tags of the estimator say so.
     """
-    allow_nan = get_tags(estimator).input_tags.allow_nan
-    wrong = {"estimator_name": type(estimator).__name__, "input_name": "X"}
+    allow_nan, wrong = False, {"input_name": "X"}
+    if estimator is not None:
+        allow_nan = get_tags(estimator).input_tags.allow_nan
+        wrong["estimator_name"] = type(estimator).__name__
     try:
         assert_all_finite(X, allow_nan=allow_nan, **wrong)
     except ValueError as error:
@@ -494,7 +496,13 @@ def assert_finite_by_client(X, groups, estimator):
         whose = [client for client, rows in pairs if is_bad(X[rows]).any()]
         if whose == [None]:
             raise
-        raise ValueError(f"Rows of client {shorten(whose)}: {error}") from None
+        what = str(error).splitlines()[0]
+        if "NaN" in what:
+            what += (
+                " Fill or drop them first, as each client can do by itself: by its own "
+                "medians, by a number that all agree on, or by skslot plan."
+            )
+        raise ValueError(f"Rows of client {shorten(whose)}: {what}") from None
 
 
 def _column_position(client_column, names, n_columns):

@@ -2,9 +2,17 @@
 
 import sys
 from contextlib import contextmanager
+from importlib.util import find_spec
 
+import joblib
 import pytest
 import sklearn
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers():
+    """One process per core, and one more for Flower, whose real runs mostly wait."""
+    return joblib.cpu_count() + (find_spec("flwr") is not None)
 
 
 @pytest.hookimpl(wrapper=True)

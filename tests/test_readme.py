@@ -72,7 +72,7 @@ def test_the_commands_for_tables_run(tmp_path, monkeypatch):
 def test_the_two_commands_are_there():
     assert code_blocks("bash") == [
         "pip install . && skslot demo\n",
-        'pip install ".[all,tests]" && pytest -n auto --cov\n',
+        'pip install ".[all,tests]" && pytest -n auto\n',
     ]
 
 

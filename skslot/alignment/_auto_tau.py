@@ -5,7 +5,7 @@ from scipy.spatial.distance import pdist
 from sklearn.metrics import mutual_info_score
 from sklearn.utils import check_array, check_consistent_length, column_or_1d
 
-from .._clients import ClientGroups
+from .._clients import FEATURES, ClientGroups, assert_finite_by_client
 from ..statistics import class_means
 
 # Chosen on PACS and four digit domains; see the user guide on choosing tau.
@@ -53,10 +53,11 @@ def automatic_tau(X, y, client_ids):
     >>> round(automatic_tau(X[rows], y[rows], site[rows]), 2)
     0.29
     """
-    X = check_array(X, dtype=np.float64)
+    X = check_array(X, **{**FEATURES, "dtype": np.float64})
     y = column_or_1d(y)
     check_consistent_length(X, y)
     groups = ClientGroups.from_ids(client_ids, len(X))
+    assert_finite_by_client(X, groups)
     return tau_of_cells(
         [class_means(X[rows], y[rows]) for rows in groups.rows],
         [X[rows].var(axis=0).sum() for rows in groups.rows],

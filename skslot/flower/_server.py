@@ -146,8 +146,10 @@ def make_server_app(
                     message.save(folder / f"{name}.slot", wire_dtype)
             report.reason = exchanges.deliver(result, wire_dtype)
             report.status = "completed"
-        except Exception as error:
-            report.status, report.reason = "aborted", str(error)
+        except BaseException as error:
+            is_ours = isinstance(error, Exception)
+            report.status = "aborted"
+            report.reason = str(error) if is_ours else "the server was told to stop"
             raise
         finally:
             if exchanges is not None:

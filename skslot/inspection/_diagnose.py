@@ -8,10 +8,11 @@ from sklearn.utils import check_array
 
 from .._clients import (
     FEATURES,
+    ClientGroups,
+    assert_finite_by_client,
     clients_array,
     naming_odd_columns,
     number_clients,
-    shorten,
     split_client_column,
 )
 from .._sklearn_compat import StrOptions, validate_params
@@ -157,7 +158,7 @@ def diagnose(
             f"all rows are of one client, {clients[0]!r}: there is nobody to compare "
             "it with. Pass the rows of all clients."
         )
-    _refuse_missing(X, clients, codes)
+    assert_finite_by_client(X, ClientGroups.from_ids(client_ids, len(X)))
     facts = {
         "clients": clients_array(clients),
         "n_features": X.shape[1],
@@ -217,17 +218,6 @@ def _read(X, client_ids, client_column):
         )
     with naming_odd_columns(X, client_column):
         return check_array(X, **{**FEATURES, "dtype": np.float64}), client_ids
-
-
-def _refuse_missing(X, clients, codes):
-    bad = codes[~np.isfinite(X).all(axis=1)]
-    if len(bad):
-        whose = shorten([clients[code] for code in np.unique(bad)])
-        raise ValueError(
-            f"rows of client {whose} have missing values (NaN) or infinity: fill or "
-            "drop them first, as each client can do by itself: by its own medians, by "
-            "a number that all agree on, or by skslot plan."
-        )
 
 
 def _quietly(fit, *rows, **ids):

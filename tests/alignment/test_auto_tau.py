@@ -15,6 +15,7 @@ from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from sklearn.pipeline import make_pipeline
 
 from skslot import FedCGSClassifier, FederatedOTAligner
+from skslot.alignment import automatic_tau
 from skslot.datasets import make_shifted_clients
 from skslot.exchange import ClassStatistics
 from skslot.metrics import make_client_scorer
@@ -404,3 +405,11 @@ def test_missing_label_is_refused():
     y[3] = np.nan
     with pytest.raises(ValueError, match="y contains NaN"):
         FederatedOTAligner(tau="auto").fit(X, y, client_ids=np.repeat(["A", "B"], 20))
+
+
+def test_missing_values_are_those_of_a_client():
+    gaps = X.copy()
+    gaps[np.flatnonzero(IDS == 2)[0], 1] = np.nan
+    words = r"client \[2\]: Input X contains NaN\. Fill or drop them"
+    with pytest.raises(ValueError, match=words):
+        automatic_tau(gaps, Y, IDS)

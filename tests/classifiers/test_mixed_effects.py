@@ -644,7 +644,8 @@ def test_bad_rows_are_refused():
         fitted(X=csr_array(X))
     spoilt = X.copy()
     spoilt[np.flatnonzero(IDS == "Oslo")[2], 3] = np.nan
-    with pytest.raises(ValueError, match="client \\['Oslo'\\]: Input X contains NaN"):
+    words = r"client \['Oslo'\]: Input X contains NaN\. Fill or drop them .* plan\.$"
+    with pytest.raises(ValueError, match=words):
         fitted(X=spoilt)
     with pytest.raises(ValueError, match="client \\['Oslo'\\]: Input X contains NaN"):
         fitted().adapt_client(spoilt[IDS == "Oslo"], "Oslo")

@@ -254,3 +254,14 @@ def test_bytes_are_counted(federate):
     for record in report.clients:
         assert record.bytes_up > 8 * 64 * 65 / 2
         assert record.bytes_down > 8 * 64 * 65 / 2
+
+
+def test_server_that_is_told_to_stop_says_so(federate, tmp_path):
+    def stop(message, context):
+        raise SystemExit(1)
+
+    with pytest.raises(SystemExit):
+        federate(ALIGNER, ["fax", "phone", stop])
+    written = (tmp_path / "run-7" / "report.json").read_text()
+    report = FederationReport.from_json(written)
+    assert (report.status, report.reason) == ("aborted", "the server was told to stop")

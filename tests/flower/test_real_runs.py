@@ -170,10 +170,18 @@ def wait_until(condition, seconds=120):
         time.sleep(0.1)
 
 
+HANDED_OUT = set()
+
+
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """A port that nobody uses, nor is about to: processes take a while to start."""
+    port = None
+    while port is None or port in HANDED_OUT:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+    HANDED_OUT.add(port)
+    return port
 
 
 def is_open(port):

@@ -338,7 +338,7 @@ def test_a_handful_of_rows_is_told_to_be_too_few():
         (lambda X, y, ids: (X, np.linspace(0, 1, len(y)), ids), "Unknown label type"),
         (
             lambda X, y, ids: (np.where((ids == 1)[:, None], np.nan, X), y, ids),
-            r"rows of client \[1\] have missing values",
+            r"Rows of client \[1\]: Input X contains NaN\. Fill or drop them",
         ),
         (lambda X, y, ids: (X[:0], y[:0], ids[:0]), "0 sample"),
     ],
