@@ -394,7 +394,11 @@ class ClientGroups:
     @classmethod
     def from_ids(cls, client_ids, n_samples):
         """Group rows by ids, after checking these."""
-        clients, codes = number_clients(client_ids, n_samples)
+        return cls.from_codes(*number_clients(client_ids, n_samples))
+
+    @classmethod
+    def from_codes(cls, clients, codes):
+        """Group rows by the positions of their clients in a list of these."""
         ends = np.cumsum(np.bincount(codes, minlength=len(clients)))
         parts = np.split(np.argsort(codes, kind="stable"), ends)[:-1]
         return cls(clients, [_slice_if_adjacent(rows) for rows in parts])

@@ -158,7 +158,7 @@ def diagnose(
             f"all rows are of one client, {clients[0]!r}: there is nobody to compare "
             "it with. Pass the rows of all clients."
         )
-    assert_finite_by_client(X, ClientGroups.from_ids(client_ids, len(X)))
+    assert_finite_by_client(X, ClientGroups.from_codes(clients, codes))
     facts = {
         "clients": clients_array(clients),
         "n_features": X.shape[1],

@@ -4,7 +4,7 @@ import shutil
 
 import numpy as np
 import pytest
-from four_sites import CLIENTS, SITES, X, Y, message_of, run
+from four_sites import CLIENTS, X, Y, run, save_messages
 
 
 @pytest.fixture
@@ -20,8 +20,7 @@ def site(tmp_path, monkeypatch):
 def server(tmp_path, monkeypatch):
     """A folder with the files of four clients, with labels."""
     monkeypatch.chdir(tmp_path)
-    for client in SITES:
-        message_of(client).save(f"{client}.slot", min_samples=1)
+    save_messages(tmp_path)
     return tmp_path
 
 
@@ -29,8 +28,7 @@ def server(tmp_path, monkeypatch):
 def _aggregated(tmp_path_factory):
     """What a server makes of the files of four clients."""
     folder = tmp_path_factory.mktemp("aggregated")
-    for client in SITES:
-        message_of(client).save(folder / f"{client}.slot", min_samples=1)
+    save_messages(folder)
     assert run(f"aggregate {folder}/?.slot -o {folder}/reference.slot") == 0
     assert run(f"aggregate {folder}/?.slot --model {folder}/global.slot") == 0
     return folder

@@ -28,6 +28,12 @@ def message_of(client, labels=True):
     )
 
 
+def save_messages(folder):
+    """Write the files of all clients, with labels, into a folder."""
+    for client in SITES:
+        message_of(client).save(folder / f"{client}.slot", min_samples=1)
+
+
 def run(command):
     """Exit code of a command line."""
     return main(command.split())

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from four_sites import CLIENTS, SITES, X, Y, error_of, message_of, run
+from four_sites import CLIENTS, SITES, X, Y, error_of, message_of, run, save_messages
 
 from skslot import (
     FedCGSClassifier,
@@ -50,8 +50,7 @@ def titles(page):
 def labelled(tmp_path_factory):
     """The page on messages with labels, and its folder."""
     folder = tmp_path_factory.mktemp("received")
-    for client in SITES:
-        message_of(client).save(folder / f"{client}.slot", min_samples=1)
+    save_messages(folder)
     assert run(f"report {folder}/?.slot -o {folder}/page.html") == 0
     return unescape((folder / "page.html").read_text(encoding="utf-8")), folder
 
