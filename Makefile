@@ -1,5 +1,5 @@
 # What CI runs, one target each; .ci/run makes fresh environments for them.
-.PHONY: test coverage lint docs bench test-min
+.PHONY: test coverage lint docs bench test-cpus test-min
 
 test:  # after: pip install ".[all,tests]"
 	pytest -n auto
@@ -17,6 +17,24 @@ docs:  # after: pip install ".[docs]"
 
 bench:  # after: pip install ".[bench]"
 	python examples/benchmarks/bench_alignment.py
+
+# Rounding as on older CPUs: OpenBLAS and NumPy can be told to do without instructions
+# that this one has. Only what computes or prints numbers, with one thread each, as more
+# are slower for matrices of this size. torch does not use OpenBLAS, and the contract of
+# classifiers is about ids, classes and files, as damaged messages are.
+NUMERICAL = tests/geometry tests/statistics tests/effects tests/alignment \
+	tests/classifiers tests/exchange tests/test_constant_features.py \
+	tests/test_numbers.py tests/test_parallel.py skslot docs \
+	--ignore tests/classifiers/contract --ignore tests/classifiers/fedavg \
+	--ignore tests/exchange/test_fuzz.py
+INSTRUCTIONS = "import numpy; \
+	print(*numpy.show_config('dicts')['SIMD Extensions']['found'])"
+test-cpus:
+	OPENBLAS_NUM_THREADS=1 OPENBLAS_CORETYPE=Haswell \
+		pytest -q -n auto $(NUMERICAL)
+	OPENBLAS_NUM_THREADS=1 OPENBLAS_CORETYPE=Prescott \
+		NPY_DISABLE_CPU_FEATURES="$$(python -c $(INSTRUCTIONS))" \
+		pytest -q -n auto $(NUMERICAL)
 
 # The core with the oldest versions that pyproject.toml allows, and the oldest Python,
 # for which there are wheels of them. Left out is what takes long or shows numbers as

@@ -14,6 +14,8 @@ from scipy.linalg.lapack import dpftrf, dtpttr, dtrttp, spftrf
 # Covariances often come from float32 or from a wire format: what is below this
 # share of the largest entry (or eigenvalue) is rounding, not a mistake.
 ROUNDING = 1e-6
+# The same for what computations of ours in float64 leave of a zero.
+LEAK = 1e-8
 
 
 def check_covariance(matrix, name, n_features=None):
@@ -33,12 +35,6 @@ def check_covariance(matrix, name, n_features=None):
     return matrix
 
 
-def is_constant(variances, mean):
-    """Whether features do not vary, but for the rounding of numbers so far from 0."""
-    rounding = 8 * np.finfo(np.float64).eps * np.abs(mean)
-    return bool(np.all(variances <= rounding**2))
-
-
 def check_eigenvalues(eigenvalues, name):
     """Refuse a spectrum that no covariance can have."""
     if eigenvalues[0] < -ROUNDING * max(eigenvalues[-1], -eigenvalues[0] * ROUNDING):
@@ -47,6 +43,30 @@ def check_eigenvalues(eigenvalues, name):
             f"negative, at {eigenvalues[0] / np.abs(eigenvalues).max():.1e} of the "
             "largest in magnitude."
         )
+
+
+def is_uncorrelated(covariance):
+    """Find features that have no covariance with any other feature."""
+    return np.count_nonzero(covariance, axis=0) <= (covariance.diagonal() != 0)
+
+
+def clear_leaks(matrix, uncorrelated):
+    """Zero, in place, what rounding leaks from and to uncorrelated features.
+
+    Barycenters and maps keep them apart from all others, but eigenvectors do so only to
+    rounding. A constant feature would begin to vary by 1e-17 that way, and whoever
+    divides by its deviation would see noise. Only entries that are rounding are zeroed,
+    as covariances may also cancel each other in a mean.
+    """
+    scale = np.sqrt(np.abs(matrix.diagonal()))
+    for index in np.flatnonzero(uncorrelated):
+        others = np.delete(np.abs(matrix[index]), index)
+        most = LEAK * scale[index] * np.delete(scale, index)
+        if (others <= most).all():
+            diagonal = matrix[index, index]
+            matrix[index] = matrix[:, index] = 0.0
+            matrix[index, index] = diagonal
+    return matrix
 
 
 # ------------------------------------------------------------- without the lock

@@ -1,4 +1,4 @@
-"""Threads over clients: results in the order of clients, and the same to the last bit.
+"""Threads over clients: results come in the order of clients and do not depend on jobs.
 
 BLAS rounds differently with each number of its threads, so that it gets one thread
 wherever clients are worked on, in parallel or not.

@@ -14,10 +14,22 @@ from skslot.exchange import load_messages
 from skslot.geometry import bures_barycenter, transport_matrix
 
 N_FEATURES = 150  # enough for BLAS to round differently with two threads
+# Of the largest entry. OpenBLAS's kernels for Prescott, Haswell and SkylakeX, with one
+# and two threads, and NumPy with and without AVX gave maps of these rows that differ by
+# 4e-12, barycenters by 8e-13, aligned rows and scores by 2e-15. Kernels without AVX
+# also round differently if an array starts at another address.
+ROUNDING = 1e-10
+
+
+def assert_agree(found, expected):
+    """Equal up to rounding, relative to the size of the matrix."""
+    atol = ROUNDING * np.abs(expected).max()
+    np.testing.assert_allclose(found, expected, rtol=0, atol=atol)
 
 
 def blas_threads():
-    return [each["num_threads"] for each in threadpool_info()]
+    pools = [each for each in threadpool_info() if each["user_api"] == "blas"]
+    return [each["num_threads"] for each in pools]
 
 
 @pytest.fixture
@@ -125,7 +137,7 @@ def test_barycenter_does_not_depend_on_threads(two_blas_threads, rows, n_jobs):
     covariances = [np.cov(X[ids == client].T) for client in "ABCDE"]
     one, _ = bures_barycenter(covariances)
     several, _ = bures_barycenter(covariances, n_jobs=n_jobs)
-    np.testing.assert_array_equal(one, several)
+    assert_agree(several, one)
 
 
 def test_maps_do_not_depend_on_threads_of_blas(rows):
@@ -134,7 +146,7 @@ def test_maps_do_not_depend_on_threads_of_blas(rows):
     with threadpool_limits(1):
         expected = transport_matrix(*pair)
     with threadpool_limits(2):
-        np.testing.assert_array_equal(transport_matrix(*pair), expected)
+        assert_agree(transport_matrix(*pair), expected)
 
 
 @pytest.mark.parametrize(
@@ -148,9 +160,7 @@ def test_maps_do_not_depend_on_threads_of_blas(rows):
 def test_aligner_does_not_depend_on_jobs(two_blas_threads, rows, make):
     X, y, ids = rows
     one, three = (make(n).fit(X, y, client_ids=ids) for n in (1, 3))
-    np.testing.assert_array_equal(
-        one.transform(X, client_ids=ids), three.transform(X, client_ids=ids)
-    )
+    assert_agree(three.transform(X, client_ids=ids), one.transform(X, client_ids=ids))
 
 
 @pytest.mark.parametrize(
@@ -170,7 +180,7 @@ def test_server_step_on_files_does_not_depend_on_jobs(
         own = ids == path.stem
         make(1).client_update(X[own], y[own], client=path.stem).save(path)
     one, three = (make(n).server_aggregate(load_messages(paths)) for n in (1, 3))
-    np.testing.assert_array_equal(
-        one.decision_function(X, client_ids=ids),
+    assert_agree(
         three.decision_function(X, client_ids=ids),
+        one.decision_function(X, client_ids=ids),
     )

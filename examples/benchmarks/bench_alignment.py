@@ -190,7 +190,7 @@ def bench_threads(quick):
         "FederatedOTAligner.fit with n_jobs=2 against n_jobs=1, 512 features",
         ["K", "n_jobs=1 s", "n_jobs=2 s", "load", "ratio", "required", "met"],
         rows,
-        "Clients of a pass run in parallel, with the same result to the last bit.",
+        "Clients of a pass run in parallel, with the same result.",
         "The shortest of several turns on the clock, 1000 rows of each client. A load "
         "above 2 means that others were using the two cores.",
     )

@@ -4,10 +4,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve, get_blas_funcs
+from scipy.linalg import cho_factor, cho_solve
 from sklearn.utils.validation import check_array
 
 from ..geometry import displacement_map
+
+# Rows that are moved at once.
+TILE_ROWS = 1024
 
 
 class ClientMap:
@@ -15,7 +18,8 @@ class ClientMap:
 
     A subclass has ``n_features`` and ``affine``, a matrix and an offset: a row ``z``
     goes to ``matrix @ z + offset``. The matrix is symmetric and positive definite, or
-    None where rows are only shifted; the offset is None too where they stay.
+    None where rows are only shifted; the offset is None too where they stay. It also
+    has the ``mean`` of the client and what the map makes of it, ``moved_mean``.
     """
 
     def transform(self, X):
@@ -40,14 +44,19 @@ class ClientMap:
         if offset is None:
             out[:] = X
             return out
-        offset = offset.astype(X.dtype, copy=False)
         if matrix is None:
-            return np.add(X, offset, out=out)
-        out[:] = offset
-        # out += X @ matrix in a single call, transposed because BLAS counts by columns
-        gemm = get_blas_funcs("gemm", dtype=X.dtype)
-        matrix = matrix.astype(X.dtype, copy=False)
-        gemm(1.0, matrix.T, X.T, beta=1.0, c=out.T, overwrite_c=True)
+            return np.add(X, offset.astype(X.dtype, copy=False), out=out)
+        # Around the mean, which a constant feature does not leave: it stays constant,
+        # and float32 keeps its digits for what varies. Tiles stay in the cache.
+        centre = self.mean.astype(X.dtype)
+        target = self.moved_mean + matrix @ (centre - self.mean)
+        target, matrix = target.astype(X.dtype), matrix.astype(X.dtype, copy=False)
+        buffer = np.empty((min(len(X), TILE_ROWS), X.shape[1]), X.dtype)
+        for start in range(0, len(X), TILE_ROWS):
+            rows, moved = X[start : start + TILE_ROWS], out[start : start + TILE_ROWS]
+            centred = np.subtract(rows, centre, out=buffer[: len(rows)])
+            np.matmul(centred, matrix, out=moved)
+            moved += target
         return out
 
     def inverse_transform(self, X):
@@ -169,6 +178,11 @@ class TransportMap(ClientMap):
         """Number of features."""
         return len(self.mean)
 
+    @property
+    def moved_mean(self):
+        """Where the mean of the client goes."""
+        return self.mean + self.tau * (self.target_mean - self.mean)
+
     @cached_property
     def affine(self):
         """Matrix and offset: a row ``z`` goes to ``matrix @ z + offset``."""
@@ -255,6 +269,11 @@ class MixedEffectsMap(ClientMap):
         if not 0 <= share <= 1:
             raise ValueError(f"share must lie in [0, 1], got {share!r}.")
         return replace(self, offset=share * self.offset, tau=share * self.tau)
+
+    @property
+    def moved_mean(self):
+        """Where the mean of the client goes."""
+        return self.mean - self.offset
 
     @cached_property
     def affine(self):

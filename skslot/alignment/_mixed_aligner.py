@@ -18,7 +18,7 @@ from ..exchange import (
     check_same_features,
     receive,
 )
-from ..statistics import FeatureMoments, class_means
+from ..statistics import FeatureMoments, average_rows, class_means
 from ._client_aligner import ClientAligner, check_named, weigh_cells
 from ._maps import MixedEffectsMap
 from ._mixed_effects import (
@@ -77,7 +77,7 @@ class MixedEffectsAligner(ClientAligner):
         grid search over ``tau`` computes it once per fold.
     n_jobs : int, default=None
         Threads over clients, for statistics and linear maps; -1 means as many as there
-        are cores. The result is the same to the last bit. Messages in files are read as
+        are cores. The result does not depend on it. Messages in files are read as
         threads are free: one more of them than there are threads is in memory at most.
     verbose : int, default=0
         1 prints a line for each pass of the solver for linear maps.
@@ -426,7 +426,7 @@ class MixedEffectsAligner(ClientAligner):
             check_classes_known(means, alignment.labels, client)
             return means, None
         # linear maps do not depend on labels
-        anything = {alignment.labels[0]: (len(X), X.mean(axis=0, dtype=np.float64))}
+        anything = {alignment.labels[0]: (len(X), average_rows(X))}
         site = site_of_moments(client, FeatureMoments.from_rows(X), anything)
         linear = alignment.linear_map(site)
         rows = linear._move(X.astype(np.float64, copy=False))

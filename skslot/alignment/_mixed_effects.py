@@ -11,12 +11,12 @@ from typing import NamedTuple
 import numpy as np
 
 from .._clients import number_unnamed, shorten, without
-from .._linalg import is_constant, pack_triangle, unpack_triangle
+from .._linalg import pack_triangle, unpack_triangle
 from .._parallel import map_in_order
 from .._warnings import warn_user
 from ..effects import Cells, MixedEffects, WithinCovariance, fit_mixed_effects
 from ..exchange import AlignmentReference
-from ..statistics import shrinkage_coefficient
+from ..statistics import average_rows, is_constant, shrinkage_coefficient
 from ._maps import MixedEffectsMap
 from ._optimal_transport import (
     ClientGaussian,
@@ -62,7 +62,7 @@ class Site(NamedTuple):
     @property
     def mean(self):
         """Mean of all rows."""
-        return self.counts @ self.means / self.n_samples
+        return average_rows(self.means, self.counts)
 
     def scatter(self):
         """Products of deviations of rows from the means of their cells, summed."""
@@ -212,7 +212,8 @@ def solve_sites(sites, tau, keep_maps, n_jobs, find_reference):
 
     def first_look():
         for site in sites():
-            if site.n_samples > 1 and is_constant(site.sample.diagonal(), site.mean):
+            facts = site.sample.diagonal(), site.mean, site.n_samples
+            if site.n_samples > 1 and is_constant(*facts).all():
                 constant.append(site.client)
             known.append(site._replace(sample=None))
             within.append(site.within())

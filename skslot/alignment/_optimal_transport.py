@@ -17,7 +17,6 @@ from .._linalg import (
     ROUNDING,
     cholesky,
     eigh,
-    is_constant,
     pack_triangle,
     unpack_triangle,
 )
@@ -26,7 +25,7 @@ from .._warnings import warn_user
 from ..exchange import AlignmentReference, ClientStatistics, check_same_features
 from ..geometry import transport_matrix
 from ..geometry._barycenter import solve_barycenter
-from ..statistics import FeatureMoments, shrink_covariance
+from ..statistics import FeatureMoments, average_rows, is_constant, shrink_covariance
 from ._maps import TransportMap
 
 # Smallest eigenvalue of a client's covariance, relative to their mean. The shrunk
@@ -68,7 +67,8 @@ class ClientGaussian(NamedTuple):
     ):
         """Describe a client, of whose variances the sum is kept."""
         variances = sample.diagonal()
-        variation = float(variances.sum()), is_constant(variances, mean)
+        constant = bool(is_constant(variances, mean, n_samples).all())
+        variation = float(variances.sum()), constant
         facts = client, n_samples, mean, *variation, shrinkage, is_singular
         return cls(*facts, encoder, sample, privacy)
 
@@ -158,7 +158,7 @@ def solve_reference(found, gaussians, n_jobs, say, solver, tol, max_iter):
     barycenter.
     """
     facts, weights, start = found
-    mean = weights @ np.array([each.mean for each in facts])
+    mean = average_rows(np.array([each.mean for each in facts]), weights)
     varying = np.array([not each.is_constant for each in facts])
     barycenter, n_iter, residual = np.zeros((len(mean), len(mean))), 0, 0.0
     if start is not None:

@@ -10,6 +10,7 @@ from .._parallel import map_in_order
 from .._sklearn_compat import HasMethods
 from .._warnings import warn_user
 from ..exchange import AlignedModel, AlignmentReference, ClientStatistics
+from ..statistics import average_rows, is_constant
 
 
 class ClientModelsMixin:
@@ -46,10 +47,11 @@ class ClientModelsMixin:
         """float16 has eleven bits: far from zero they are spent on the offset."""
         if self.wire_dtype != "float16":
             return
-        rounding = np.abs(X.mean(axis=0, dtype=np.float64)) / 2**11
-        deviation = X.std(axis=0, dtype=np.float64)
-        varies = deviation > 1e-9 * rounding  # more than rounding does
-        coarse = int(np.sum((rounding > 0.1 * deviation) & varies))
+        mean = average_rows(X)
+        variances = np.square(X - mean).mean(axis=0)
+        varies = ~is_constant(variances, mean, len(X))
+        is_coarse = np.abs(mean) / 2**11 > 0.1 * np.sqrt(variances)
+        coarse = int(np.sum(is_coarse & varies))
         if coarse:
             warn_user(
                 f"float16 rounds the mean of {coarse} features of client {client!r} by "

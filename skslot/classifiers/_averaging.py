@@ -6,18 +6,17 @@ import numpy as np
 
 from .._clients import number_unnamed
 from ..exchange import FeatureScale, FeatureSummary, HeadWeights, MessageError
+from ..statistics import average_rows, is_constant
 from ..trust import ClientsReport
 from ._one_shot import Communication
 
 # Whole numbers up to this are exact in float64; no message may claim more rows.
 MAX_ROWS = 2**53
-# A spread below this multiple of the offset is rounding: such features are constant.
-ROUNDING = 64 * np.finfo(np.float64).eps
 
 
 def summarize_rows(X, client):
     """Size, mean and variance of the rows of one client."""
-    mean = X.mean(axis=0, dtype=np.float64)
+    mean = average_rows(X)
     variance = float(np.square(X - mean).mean())
     return FeatureSummary(len(X), mean, variance, client)
 
@@ -27,11 +26,11 @@ def pool_summaries(summaries):
     sizes = np.array([summary.n_samples for summary in summaries], dtype=np.float64)
     means = np.array([summary.mean for summary in summaries])
     variances = np.array([summary.variance for summary in summaries])
-    mean = sizes @ means / sizes.sum()
+    mean = average_rows(means, sizes)
     apart = np.square(means - mean).mean(axis=1)
-    scale = np.sqrt(sizes @ (variances + apart) / sizes.sum())
-    if scale <= ROUNDING * np.abs(mean).max():
-        scale = 1.0
+    variance = sizes @ (variances + apart) / sizes.sum()
+    varies = not is_constant(variance, np.abs(mean).max(), sizes.sum())
+    scale = np.sqrt(variance) if varies else 1.0
     return FeatureScale(mean, float(scale), summaries[0].encoder)
 
 

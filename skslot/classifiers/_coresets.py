@@ -4,6 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from ..statistics import average_rows
+
 
 def cluster_rows(X, n_clusters, min_samples, seed):
     """Clusters of rows, none of them smaller than ``min_samples``.
@@ -18,7 +20,9 @@ def cluster_rows(X, n_clusters, min_samples, seed):
         return np.zeros(len(X), dtype=int)
     from sklearn.cluster import KMeans  # not for servers, which choose no rows
 
-    labels = KMeans(n_clusters, random_state=seed).fit(X).labels_
+    # distances cancel far from zero, most of all in float32
+    centred = (X - average_rows(X)).astype(X.dtype, copy=False)
+    labels = KMeans(n_clusters, random_state=seed).fit(centred).labels_
     while True:
         _, labels, sizes = np.unique(labels, return_inverse=True, return_counts=True)
         smallest = sizes.argmin()
@@ -39,7 +43,7 @@ def average_by(values, labels):
 
 def herd(X, n_rows):
     """Positions of rows whose mean is near that of all, the best one first."""
-    centred = X - X.mean(axis=0, dtype=np.float64)
+    centred = X - average_rows(X)
     chosen, total = [], np.zeros(X.shape[1])
     free = np.ones(len(X), dtype=bool)
     for _ in range(min(n_rows, len(X))):
@@ -53,7 +57,7 @@ def herd(X, n_rows):
 
 def most_confident(X, shares, n_rows):
     """Positions of rows whose class is surest; of equals, those nearest to the mean."""
-    apart = np.square(X - X.mean(axis=0, dtype=np.float64)).sum(axis=1)
+    apart = np.square(X - average_rows(X)).sum(axis=1)
     return np.lexsort((apart, -shares))[:n_rows]
 
 

@@ -5,6 +5,7 @@ from scipy.linalg import cho_solve
 from scipy.special import log_softmax, logsumexp
 
 from .._linalg import cholesky
+from ..statistics import is_constant
 
 # Added to the variances of standardised scores when heads are stacked.
 STACK_RIDGE = 1e-2
@@ -55,10 +56,11 @@ def stack_heads(coef, pooled):
     about the scores that is needed to regress the labels on them.
     """
     priors = pooled.counts / pooled.counts.sum()
-    mean = priors @ pooled.means
+    mean = pooled.mean
     covariance = coef @ pooled.covariance("total") @ coef.T
-    deviation = np.sqrt(np.maximum(covariance.diagonal(), 0.0))
-    deviation[deviation == 0] = np.inf  # a head that always says the same
+    # a head that always says the same has no weight
+    constant = is_constant(covariance.diagonal(), coef @ mean, pooled.n_samples)
+    deviation = np.sqrt(np.where(constant, np.inf, covariance.diagonal()))
     correlation = covariance / deviation / deviation[:, None]
     np.fill_diagonal(correlation, 1 + STACK_RIDGE)
     between = priors * ((pooled.means - mean) @ coef.T / deviation).T

@@ -149,5 +149,5 @@ default="empirical"
         covariance = regularize(pooled, self.covariance, self.ridge)
         self.priors_ = class_priors(self.priors, pooled.counts, self.classes_)
         self.coef_, self.intercept_ = gaussian_head(
-            pooled.means, covariance, np.log(self.priors_)
+            pooled.means, covariance, np.log(self.priors_), pooled.n_samples
         )

@@ -10,7 +10,7 @@ from scipy.linalg import cho_solve
 from .._clients import warn_of_lost_classes
 from .._sklearn_compat import Interval, StrOptions
 from ..exchange import ClassMeans, ClassStatistics
-from ..statistics import merge_class_means
+from ..statistics import average_rows, merge_class_means
 from ._class_statistics import ClassStatisticsClassifier
 from ._gaussian import LEAST_RIDGE, counts_and_means, factorise, stack_means
 
@@ -226,11 +226,11 @@ def automatic_gamma(gram, counts, means, n_clients):
 
 def normalized_head(gram, counts, means, gamma):
     """Weights of the classes, each of length one."""
-    n_samples, mean = counts.sum(), counts @ means / counts.sum()
+    n_samples, mean = counts.sum(), average_rows(means, counts)
     gram = gram + n_samples * np.outer(mean, mean)
     # the rows that variances are estimated from; with one row per class there are none
     gram.flat[:: len(gram) + 1] += gamma * max(n_samples - len(counts), 1)
-    factor = factorise(gram, means, GAMMA_REMEDY)
+    factor = factorise(gram, means, n_samples, GAMMA_REMEDY)
     if factor is None:
         return np.zeros_like(means)
     coef = cho_solve((factor, True), (counts[:, None] * means).T).T

@@ -7,7 +7,7 @@ from scipy.special import softmax
 
 from .._sklearn_compat import HasMethods, Interval, StrOptions
 from ..exchange import ClassRows
-from ..statistics import FeatureMoments
+from ..statistics import FeatureMoments, average_rows
 from ._aligned import AlignedClassifierMixin
 from ._coresets import (
     cluster_rows,
@@ -198,7 +198,7 @@ class FedCoresetClassifier(
             groups += [own[group] for group in chosen]
             weights += (len(own) * sizes / sizes.sum()).tolist() if chosen else []
             n_rows.append(len(chosen))
-        rows = [X[group].mean(axis=0, dtype=np.float64) for group in groups]
+        rows = [average_rows(X[group]) for group in groups]
         soft_labels = means_for_alignment = np.empty(0)
         if self.soft_labels:
             soft_labels = np.array([shares[group].mean(axis=0) for group in groups])

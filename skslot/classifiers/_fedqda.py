@@ -10,7 +10,6 @@ from scipy.linalg.blas import dspr
 
 from .._linalg import (
     cholesky,
-    is_constant,
     pack_triangle,
     packed_diagonal,
     unpack_lower_triangle,
@@ -18,6 +17,7 @@ from .._linalg import (
 )
 from .._sklearn_compat import Interval, StrOptions
 from ..exchange import ClassMixtures
+from ..statistics import average_rows, is_constant
 from ._aligned import AlignedClassifierMixin
 from ._fedpft import FedPFTClassifier
 from ._gaussian import COLLINEAR, LEAST_RIDGE, class_priors
@@ -312,10 +312,9 @@ def shrunk_roots(gaussians, classes, covariance_type, to_pooled, to_identity):
     shares, n_features = counts / counts.sum(), means.shape[1]
     diagonal = diagonal_of(covariance_type, n_features)
     within = sum(each.scatter for each in gaussians) / counts.sum()
-    total = within[diagonal] + shares @ (means - shares @ means) ** 2
-    if is_constant(
-        total, np.abs(means).max(axis=0)
-    ):  # any covariance will do: priors decide
+    total = within[diagonal] + shares @ (means - average_rows(means, shares)) ** 2
+    if is_constant(total, np.abs(means).max(axis=0), counts.sum()).all():
+        # any covariance will do: priors decide
         is_full = covariance_type == "full"
         return [np.eye(n_features) if is_full else np.ones(n_features)] * len(counts)
     roots = []

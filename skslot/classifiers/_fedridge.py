@@ -318,7 +318,7 @@ def ridge_head(pooled, alpha, scale_alpha=True, fit_intercept=True):
     if scale_alpha:
         penalty *= np.trace(covariance) / len(mean)
     covariance.flat[:: len(mean) + 1] += penalty
-    factor = factorise(covariance, pooled.means, ALPHA_REMEDY)
+    factor = factorise(covariance, pooled.means, pooled.n_samples, ALPHA_REMEDY)
     if factor is None:
         return np.zeros_like(pooled.means), (1.0 - stays) * shares
     moments = shares[:, None] * (pooled.means - (1.0 - stays) * mean)

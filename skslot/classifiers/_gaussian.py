@@ -5,9 +5,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.linalg import LinAlgError, cho_solve
 
-from .._linalg import cholesky, eigh, is_constant
+from .._linalg import cholesky, eigh
 from ..statistics import (
+    average_rows,
     class_means,
+    is_constant,
     merge_class_means,
     shrink_covariance,
     shrinkage_coefficient,
@@ -42,7 +44,7 @@ class PooledStatistics:
     @property
     def mean(self):
         """Mean of all rows."""
-        return self.counts @ self.means / self.n_samples
+        return average_rows(self.means, self.counts)
 
     def covariance(self, kind):
         """Covariance of all rows ("total") or around their class means ("within").
@@ -117,14 +119,15 @@ def regularize(pooled, kind, ridge):
     return _add_ridge(covariance, ridge)
 
 
-def gaussian_head(means, covariance, log_priors):
+def gaussian_head(means, covariance, log_priors, n_samples):
     """Weights and intercepts of the classifier with Gaussian classes."""
-    return head_of_means(means, factorise(covariance, means), log_priors)
+    return head_of_means(means, factorise(covariance, means, n_samples), log_priors)
 
 
-def factorise(covariance, means, remedy=RIDGE_REMEDY):
+def factorise(covariance, means, n_samples, remedy=RIDGE_REMEDY):
     """Cholesky factor of a covariance; None if rows do not vary."""
-    if is_constant(np.diag(covariance), np.abs(means).max(axis=0)):
+    magnitudes = np.abs(means).max(axis=0)
+    if is_constant(np.diag(covariance), magnitudes, n_samples).all():
         return None
     try:
         factor = cholesky(covariance)
@@ -141,7 +144,7 @@ def head_of_means(means, factor, log_priors):
         return np.zeros_like(means), log_priors.copy()
     # Scores from the centre of the classes: a term that all classes share cancels,
     # which float32 features far from the origin would drown in.
-    centre = means.mean(axis=0)
+    centre = average_rows(means)
     coef = cho_solve((factor, True), (means - centre).T).T
     return coef, log_priors - 0.5 * np.sum(coef * (means + centre), axis=1)
 

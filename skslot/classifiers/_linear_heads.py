@@ -6,7 +6,7 @@ from sklearn.base import clone, is_classifier
 
 from .._warnings import warn_user
 from ..exchange import CurvedHead
-from ..statistics import FeatureMoments
+from ..statistics import FeatureMoments, average_rows
 from ._aligned import AlignedClassifierMixin
 from ._gaussian import counts_and_means
 from ._softmax import DEFAULT_L2, fit_softmax
@@ -74,7 +74,7 @@ def class_curvature(shares):
 def fisher_diagonal(X, shares):
     """Diagonal of the curvature for weights of centred rows, and for the intercept."""
     spread = shares * (1 - shares)
-    squares = np.square(X - X.mean(axis=0, dtype=np.float64))
+    squares = np.square(X - average_rows(X))
     return np.column_stack([spread.T @ squares / len(X), spread.mean(axis=0)])
 
 

@@ -3,6 +3,8 @@
 import numpy as np
 from sklearn.linear_model import LogisticRegression
 
+from ..statistics import average_rows, is_constant
+
 
 class UnitFreeLogisticRegression(LogisticRegression):
     """Logistic regression on centred rows whose features vary by 1 on average.
@@ -19,10 +21,12 @@ class UnitFreeLogisticRegression(LogisticRegression):
 
     def fit(self, X, y, sample_weight=None):
         """Fit to rows in their own unit, and put the weights into that of ``X``."""
-        centre = np.average(X, axis=0, weights=sample_weight)
+        centre = average_rows(X, sample_weight)
         centred = X - centre
         variances = np.average(centred**2, axis=0, weights=sample_weight)
-        unit = np.sqrt(variances.mean()) or 1.0
+        unit = np.sqrt(variances.mean())
+        if is_constant(variances, centre, len(X)).all():
+            unit = 1.0
         super().fit(centred / unit, y, sample_weight)
         self.coef_ = self.coef_ / unit
         self.intercept_ = self.intercept_ - self.coef_ @ centre

@@ -10,6 +10,7 @@ from scipy.linalg import cho_solve
 
 from .._linalg import cholesky
 from .._warnings import warn_user
+from ..statistics import average_rows, is_constant
 from ._softmax import conjugate_gradients
 
 # Added to the diagonal, in its own unit: where no client has curvature, the average of
@@ -44,20 +45,27 @@ def merge_heads(heads, curvature, off_diagonal):
 
 
 def second_moments(head, origin):
-    """Mean of ``z z^T`` over the rows of a client, centred and ending in a one."""
+    """Mean of ``z z^T`` over the rows of a client, centred and ending in a one.
+
+    Features that stay at the origin have moments of exactly zero: what rounding leaves
+    of them would be divided by itself.
+    """
     mean = np.r_[head.mean - origin, 1.0]
     moments = np.outer(mean, mean)
     moments[:-1, :-1] += head.covariance
+    size = np.r_[origin, 0.0]
+    constant = is_constant(moments.diagonal(), size, head.n_samples)
+    moments[constant] = moments[:, constant] = 0.0
     return moments
 
 
 def _survey(heads, classes, needs_origin):
     """Which client holds which class, and the mean of the clients' means."""
-    holders, origin = [], 0.0
+    holders, means = [], []
     for head in heads():
         holders.append(np.isin(classes, head.classes) & (len(head.classes) > 1))
-        origin = origin + (head.mean if needs_origin else np.zeros(head.n_features))
-    return np.array(holders), origin / len(holders)
+        means.append(head.mean if needs_origin else np.zeros(head.n_features))
+    return np.array(holders), average_rows(np.array(means))
 
 
 def _shift(head, origin):

@@ -428,7 +428,8 @@ default="pooled"
         self.covariance_, self.shrinkage_ = covariance, shrinkage
         self.aligner_._covariance = covariance
         self.classes_, self.priors_ = self.aligner_.classes_, priors
-        self._factor = factorise(covariance, self.class_means_)
+        n_samples = self.aligner_._aligned().model.class_counts.sum()
+        self._factor = factorise(covariance, self.class_means_, n_samples)
         self.coef_, self.intercept_ = head_of_means(
             self.class_means_, self._factor, np.log(priors)
         )

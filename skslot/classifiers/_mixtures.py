@@ -8,6 +8,7 @@ from scipy.linalg.lapack import dsfrk, dtfttp
 
 from .._linalg import eigh, pack_triangle, unpack_triangle
 from ..exchange import ClassMixtures
+from ..statistics import average_rows, is_constant
 
 COVARIANCE_TYPES = ("spherical", "diag", "full", "lowrank")
 
@@ -30,8 +31,11 @@ def fit_mixture(X, n_components, covariance_type, n_loadings, reg_covar, seed):
     from sklearn.mixture import GaussianMixture
 
     # GaussianMixture cancels far from zero, and its reg_covar has a unit
-    centre = X.mean(axis=0, dtype=np.float64)
-    scale = np.sqrt(np.mean((X - centre) ** 2)) or 1.0
+    centre = average_rows(X)
+    variances = np.mean((X - centre) ** 2, axis=0)
+    scale = np.sqrt(variances.mean())
+    if is_constant(variances, centre, len(X)).all():
+        scale = 1.0
     mixture = GaussianMixture(
         n_components,
         covariance_type=covariance_type,
@@ -49,7 +53,7 @@ def fit_mixture(X, n_components, covariance_type, n_loadings, reg_covar, seed):
 
 def single_gaussian(X, covariance_type, n_loadings=1):
     """Mean and flat covariance of one Gaussian, in closed form."""
-    mean = X.mean(axis=0, dtype=np.float64)
+    mean = average_rows(X)
     if covariance_type == "full":
         return mean, _packed_covariance(X, mean)
     centred = X - mean

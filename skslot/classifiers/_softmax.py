@@ -4,6 +4,8 @@ import numpy as np
 from scipy.special import log_softmax, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
 
+from ..statistics import average_rows, is_constant
+
 # Strength of the penalty on weights of standardised features.
 DEFAULT_L2 = 10.0
 MOST_NEWTON_STEPS = 100
@@ -95,14 +97,15 @@ def fit_softmax(X, shares, weights, l2):
 
 def mean_and_scale(X, weights):
     """Mean and standard deviation of each feature; infinity where it does not vary."""
-    centre = np.average(X, axis=0, weights=weights).astype(np.float64)
+    centre = average_rows(X, weights)
     apart = X - centre
     # squares of numbers near the ends of float64 would not be in it
     unit = np.ldexp(1.0, np.frexp(np.abs(apart).max(axis=0))[1])
     squares = np.average(np.square(apart / unit), axis=0, weights=weights)
     scale = unit * np.sqrt(squares)
-    rounding = 16 * np.finfo(X.dtype).eps * np.abs(X).max()
-    return centre, np.where(scale > rounding, scale, np.inf)
+    with np.errstate(over="ignore"):
+        constant = is_constant(squares, centre / unit, len(X))
+    return centre, np.where(constant, np.inf, scale)
 
 
 def conjugate_gradients(

@@ -15,6 +15,8 @@ from scipy.linalg import cho_factor, cho_solve, qr
 from scipy.optimize import minimize
 from scipy.sparse import csr_array
 
+from ..statistics import average_rows
+
 # Bounds of each component, and the standard deviation of its logarithm around the mean
 # of the three, which decides only what the data leave open.
 BOUNDS = 1e-8, 1e4
@@ -167,7 +169,7 @@ class Cells:
         mean : ndarray of shape (n_features,)
             Mean of the cells, by their rows.
         """
-        return self.counts @ self.means / self.counts.sum()
+        return average_rows(self.means, self.counts)
 
     @property
     def least_variance(self):

@@ -7,7 +7,8 @@ from scipy.linalg import solve_triangular
 from scipy.spatial.distance import cdist
 from scipy.special import softmax
 
-from .._linalg import cholesky, is_constant
+from .._linalg import cholesky
+from ..statistics import average_rows, is_constant
 
 # A row whose class is guessed counts as this much of a labelled one. Chosen on PACS and
 # four digit domains; with 1, rows of two classes only cost 3 to 6 points.
@@ -116,12 +117,13 @@ def fit_unlabelled(model, covariance, X, counts=None, means=None):
     array([0.5, 0.5])
     """
     # In coordinates where the covariance within classes is the identity.
-    if is_constant(np.diag(covariance), np.abs(model.means).max(axis=0)):
+    magnitudes, n_samples = np.abs(model.means).max(axis=0), model.class_counts.sum()
+    if is_constant(np.diag(covariance), magnitudes, n_samples).all():
         raise ValueError(
             "rows do not vary within classes, so that the classes of rows without "
             "labels cannot be guessed. Pass labels."
         )
-    factor, centre = cholesky(covariance), model.means.mean(axis=0)
+    factor, centre = cholesky(covariance), average_rows(model.means)
 
     def whiten(rows):
         return solve_triangular(factor, (rows - centre).T, lower=True).T

@@ -6,7 +6,7 @@ from numbers import Integral
 import numpy as np
 
 from .._linalg import pack_triangle, packed_diagonal, unpack_triangle
-from ..statistics import shrink_covariance, shrinkage_coefficient
+from ..statistics import is_constant, shrink_covariance, shrinkage_coefficient
 from ._checks import (
     MAX_COUNT,
     check_covariance,
@@ -154,8 +154,7 @@ class ClientStatistics(Message):
     @cached_property
     def is_constant(self):
         """Whether the rows do not vary, so that only their mean can be aligned."""
-        rounding = 8 * np.finfo(np.float64).eps * np.abs(self.mean)
-        return bool(np.all(self.variances <= rounding**2))
+        return bool(is_constant(self.variances, self.mean, self.n_samples).all())
 
     def _group_sizes(self):
         return {"a client": self.n_samples}

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from .._linalg import pack_triangle, packed_diagonal, unpack_triangle
-from ..statistics import shrinkage_coefficient
+from ..statistics import average_rows, shrinkage_coefficient
 from ._alignment import ClientStatistics
 from ._checks import (
     check_choice,
@@ -41,7 +41,7 @@ class _ClassMessage(Message):
     @property
     def mean(self):
         """Mean of all rows."""
-        return self.counts @ self.class_means / self.n_samples
+        return average_rows(self.class_means, self.counts)
 
     def _means_held(self):
         """Number of rows and mean of each class that the client has rows of."""

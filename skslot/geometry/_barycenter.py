@@ -11,9 +11,11 @@ from .._linalg import (
     check_covariance,
     check_eigenvalues,
     cholesky,
+    clear_leaks,
     congruence,
     eigh,
     gram,
+    is_uncorrelated,
     lower_gram,
     mirror,
     solve_left_transposed,
@@ -100,8 +102,8 @@ def bures_barycenter(
         iteration of the SLOT-Align paper, kept to reproduce it: same limit, but
         hundreds of passes when the matrices are ill-conditioned.
     n_jobs : int, default=None
-        Threads over the matrices of a pass, each with one thread of BLAS. The result is
-        the same to the last bit, whatever the number.
+        Threads over the matrices of a pass, each with one thread of BLAS. The result
+        does not depend on it.
 
     Returns
     -------
@@ -179,6 +181,7 @@ def _iterate(covariances, weights, mean, tol, max_iter, solver, n_jobs, say):
     n_features = len(mean)
     scale = np.trace(mean) / n_features
     factor = _factor_of_mean(mean, scale, covariances)
+    uncorrelated = is_uncorrelated(mean)
     del mean
     # (S_k / scale)^1/2 = S_k^1/2 / scale^1/2: scale the weights, not the matrices.
     root_weights = weights / np.sqrt(scale)
@@ -201,7 +204,7 @@ def _iterate(covariances, weights, mean, tol, max_iter, solver, n_jobs, say):
         except LinAlgError:  # singular to working precision: this is as far as it goes
             break
     result = BarycenterResult(n_iter, float(best), bool(best <= tol))
-    return scale * gram(best_factor), result
+    return clear_leaks(scale * gram(best_factor), uncorrelated), result
 
 
 def _weighted_mean(covariances, weights):

@@ -7,9 +7,11 @@ from .._linalg import (
     check_covariance,
     check_eigenvalues,
     cholesky,
+    clear_leaks,
     congruence,
     eigh,
     gram,
+    is_uncorrelated,
     solve_left_transposed,
 )
 from .._parallel import one_blas_thread
@@ -166,7 +168,7 @@ def transport_matrix(source, target):
         vectors *= np.maximum(eigenvalues, 0.0) ** 0.25
         matrix = gram(solve_left_transposed(factor, vectors, overwrite=True))
     matrix *= np.sqrt(target_unit) / np.sqrt(source_unit)
-    return matrix
+    return clear_leaks(matrix, is_uncorrelated(source) & is_uncorrelated(target))
 
 
 def _factor_of_source(source):

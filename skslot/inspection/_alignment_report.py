@@ -298,7 +298,9 @@ def describe_strength(tau):
 
 def _condition(covariance):
     eigenvalues = eigvalsh(covariance)
-    return float(eigenvalues[-1] / eigenvalues[0]) if eigenvalues[0] > 0 else np.inf
+    least, largest = eigenvalues[0], eigenvalues[-1]
+    is_singular = least <= len(covariance) * np.finfo(np.float64).eps * largest
+    return np.inf if is_singular else float(largest / least)
 
 
 def _warnings(aligner, condition, distances):

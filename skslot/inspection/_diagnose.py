@@ -20,6 +20,7 @@ from .._warnings import ignored
 from ..alignment import FederatedOTAligner
 from ..classifiers import FedCGSClassifier, FedQDAClassifier, MixedEffectsClassifier
 from ..model_selection import class_table
+from ..statistics import average_rows, is_constant
 from ._alignment_report import variance_shares
 from ._diagnosis import MIXED, SURE, Diagnosis
 from ._expected_accuracy import Trials
@@ -273,8 +274,9 @@ def _choose(scores):
 
 
 def _notes_on_scales(X):
-    deviations = X.std(axis=0)
-    deviations = deviations[deviations > 0]
+    mean = average_rows(X)
+    variances = np.square(X - mean).mean(axis=0)
+    deviations = np.sqrt(variances[~is_constant(variances, mean, len(X))])
     if not len(deviations) or deviations.max() <= SCALES * np.median(deviations):
         return []
     ratio = deviations.max() / np.median(deviations)

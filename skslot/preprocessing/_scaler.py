@@ -9,7 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 from .._clients import ClientGroups, ClientTransformerMixin, check_client_name
 from .._sklearn_compat import StrOptions, _fit_context
 from ..exchange import ColumnStatistics, receive
-from ..statistics import column_moments
+from ..statistics import column_moments, is_constant
 from ..trust import ClientFacts, guard_clients
 
 
@@ -346,10 +346,6 @@ def _summarize(X, client):
 
 
 def _scale(counts, means, variances):
-    """Standard deviations; 1 where rounding explains all of the variance.
-
-    The rule of scikit-learn, for variances computed in two passes.
-    """
-    eps = np.finfo(np.float64).eps
-    most = counts * eps * variances + (counts * means * eps) ** 2
-    return np.where(variances <= most, 1.0, np.sqrt(variances))
+    """Standard deviations; 1 where rounding explains all of the variance."""
+    constant = is_constant(variances, means, counts)
+    return np.where(constant, 1.0, np.sqrt(variances))

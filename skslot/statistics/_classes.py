@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from ._constant import average_rows
+
 
 def class_means(X, y):
     """Count and average the rows of each class.
@@ -31,7 +33,7 @@ def class_means(X, y):
     """
     labels, counts = np.unique(y, return_counts=True)
     return {
-        label: (int(count), X[y == label].mean(axis=0, dtype=np.float64))
+        label: (int(count), average_rows(X[y == label]))
         for label, count in zip(labels.tolist(), counts, strict=True)
     }
 

@@ -5,6 +5,8 @@ from numbers import Real
 import numpy as np
 from scipy.sparse import issparse
 
+from ._constant import average_rows
+
 # Fourth powers of smaller distances come near the end of float64, so that their sums
 # are kept in another unit, by its power of two.
 SMALL = 2.0**-170
@@ -289,7 +291,7 @@ def _sums_of_rows(X):
     n, n_features = X.shape
     # Any centre near the mean will do; rows from all over X give one even when X is
     # sorted. The exact mean is put right at the end.
-    centre = X[:: max(1, n // 64)].mean(axis=0, dtype=np.float64)
+    centre = average_rows(X[:: max(1, n // 64)])
     # Beside each centred row y stand the columns 1 and |y|^2: one product of this
     # buffer with itself gives all sums.
     buffer = np.empty((min(n, TILE_ROWS), n_features + 2))

@@ -5,6 +5,8 @@ from functools import lru_cache
 
 import numpy as np
 
+from ..statistics import is_constant
+
 # Class means are kept as this many numbers each, so that a thousand clients with many
 # classes fit in memory. Distances between them change by about a tenth by that.
 SKETCH = 32
@@ -109,6 +111,8 @@ class ClientFacts:
         """
         names = _checked_names(feature_names, mean)
         norms = _norms(head)
+        if variances is not None:
+            variances = _without_rounding(variances, mean, n_samples)
         if mean is None or not class_means:
             others = {"head_norms": norms, "feature_names": names}
             return cls(client, n_samples, mean, variances, **others)
@@ -146,6 +150,7 @@ class ClientFacts:
         """
         counts, means, squares = moments
         variances = squares / np.maximum(counts, 1)
+        variances = _without_rounding(variances, means, counts)
         names = _checked_names(feature_names, means)
         others = {"n_values": counts, "feature_names": names}
         return cls(client, n_samples, means, variances, **others)
@@ -189,6 +194,11 @@ def _checked_names(names, mean):
     """Names of features; None if there are others, as in a forged message."""
     is_right = names is not None and mean is not None and len(names) == len(mean)
     return names if is_right else None
+
+
+def _without_rounding(variances, mean, n_samples):
+    """Variances, zero where a feature does not vary but for rounding."""
+    return np.where(is_constant(variances, mean, n_samples), 0.0, variances)
 
 
 def _norms(head):

@@ -236,7 +236,9 @@ def test_without_effects_of_clients_it_is_fedcgs_within():
     covariance, _ = pooled.shrunk(0.0)
     ridge = 1e-6 / (1 + 1e-6) * np.trace(covariance) / 5
     other = FedCGSClassifier("within", ridge=ridge).fit(X, Y)
-    coef, intercept = gaussian_head(model.means, covariance, np.log(model.class_shares))
+    coef, intercept = gaussian_head(
+        model.means, covariance, np.log(model.class_shares), model.class_counts.sum()
+    )
     np.testing.assert_allclose(coef, other.coef_, atol=1e-9)
     np.testing.assert_allclose(intercept, other.intercept_, atol=1e-9)
 

@@ -64,7 +64,9 @@ def test_messages_of_rows_are_never_refused(kind, data):
     X += rng.standard_normal((n_classes, m))[y] * 10.0 ** draw(st.integers(-4, 4))
     X *= np.geomspace(1, 10.0 ** draw(st.sampled_from([0, 3, 6])), m)
     X += rng.standard_normal(m) * 10.0 ** draw(st.sampled_from([-9, 0, 3, 8]))
-    X *= 10.0 ** draw(st.sampled_from([-60, -12, -3, 0, 3, 12]))
+    # weights have the inverse unit, and must stay below 2e60
+    smallest = -50 if kind == "curved head" else -60
+    X *= 10.0 ** draw(st.sampled_from([smallest, -12, -3, 0, 3, 12]))
     if draw(st.booleans()):
         X = X.astype(np.float32)
     first, second, third = (draw(st.sampled_from(WIRE_DTYPES)) for _ in range(3))
