@@ -10,7 +10,6 @@ from numbers import Real
 
 import numpy as np
 from sklearn import get_config
-from sklearn.base import OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils import (
     assert_all_finite,
     check_array,
@@ -18,7 +17,7 @@ from sklearn.utils import (
     column_or_1d,
     get_tags,
 )
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import validate_data
 
 from ._sklearn_compat import Interval, StrOptions
 from ._warnings import warn_user
@@ -280,70 +279,6 @@ def refuse_lost_labels(labels, name):
             )
 
 
-class ClientTransformerMixin(ClientAwareMixin, OneToOneFeatureMixin, TransformerMixin):
-    """Transforms rows of clients, with or without the column of ids.
-
-    The estimator also has a parameter ``keep_client_column``.
-    """
-
-    # Requested here, so that no user has to call set_fit_request and friends.
-    __metadata_request__fit = {"client_ids": True}
-    __metadata_request__partial_fit = {"client_ids": True}
-    __metadata_request__transform = {"client_ids": True}
-    __metadata_request__inverse_transform = {"client_ids": True}
-
-    def fit_transform(self, X, y=None, client_ids=None):
-        """Fit, and transform the same rows.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Features of all clients.
-        y : array-like of shape (n_samples,), default=None
-            Labels, if they are needed.
-        client_ids : array-like of shape (n_samples,), default=None
-            Client of each row; handed to both ``fit`` and ``transform``.
-
-        Returns
-        -------
-        X_transformed : ndarray of shape (n_samples, n_features)
-            Features as ``transform`` returns them.
-        """
-        return self.fit(X, y, client_ids).transform(X, client_ids)
-
-    def get_feature_names_out(self, input_features=None):
-        check_is_fitted(self)
-        names = super().get_feature_names_out(input_features)
-        if self.client_column is None or self.keep_client_column:
-            return names
-        has_names = input_features is not None or hasattr(self, "feature_names_in_")
-        if isinstance(self.client_column, str) and not has_names:
-            raise ValueError(
-                "fitted from messages, which have no names of columns; pass "
-                f"input_features, with {self.client_column!r} among them."
-            )
-        return self._without_client_column(names)
-
-    def _with_client_column(self, features, X):
-        """Transformed features, with the column of ids of X if it is to be kept."""
-        if self.client_column is None or not self.keep_client_column:
-            return features
-        return insert_client_column(features, X, self.client_column)
-
-    def _check_width(self, X):
-        """Refuse rows of another number of features, which the column of ids is not."""
-        n_features = self.n_features_in_ - (self.client_column is not None)
-        if X.shape[1] != n_features:
-            raise ValueError(
-                f"X has {X.shape[1]} features, but {n_features} were fitted."
-            )
-
-    def __sklearn_tags__(self):
-        tags = super().__sklearn_tags__()
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
-        return tags
-
-
 def check_client_ids(client_ids, n_samples):
     """One id per row as a 1-D array; a scalar is repeated."""
     if is_single_id(client_ids):
@@ -539,11 +474,13 @@ def check_client_name(client, needed=False):
         raise ValueError(
             f"client is missing: {client!r} names nobody. Give the client a name."
         )
-    if not is_single_id(client) and not isinstance(client, tuple):
+    try:
+        hash(client)
+    except TypeError:
         raise ValueError(
             f"client must be the name of one client, got a {type(client).__name__}; "
             "labels are passed as y=..."
-        )
+        ) from None
 
 
 def plain_name(text):

@@ -37,16 +37,6 @@ def ignored(category):
         yield
 
 
-def is_in_fold():
-    """Whether the caller fits a fold of scikit-learn's cross-validation."""
-    frame = sys._getframe(1)
-    while frame is not None:
-        if frame.f_globals.get("__name__") == "sklearn.model_selection._validation":
-            return True
-        frame = frame.f_back
-    return False
-
-
 def _is_ours(frame):
     # by python -m, as workers of joblib are run, a module is called __main__
     spec = frame.f_globals.get("__spec__")

@@ -204,7 +204,7 @@ def test_names_out_after_messages_lack_the_column_of_ids(column):
     rows, names = X.to_numpy(), ["a", "site", "b", "c"]
     aligner = FederatedOTAligner(client_column=column)
     messages = [FederatedOTAligner().client_update(rows[:30], client="A")]
-    aligner.fit_messages(messages)
+    aligner.server_aggregate(messages)
     assert aligner.get_feature_names_out(names).tolist() == ["a", "b", "c"]
     if column == "site":
         with pytest.raises(ValueError, match="pass input_features, with 'site'"):

@@ -74,7 +74,7 @@ CLASSIFIERS = {
     "qda, diag": FedQDAClassifier("diag"),
     "qda, ot": FedQDAClassifier(aligner=OT()),
 }
-# Their solvers stop by a tolerance of their own. OpenBLAS's kernels for Prescott, Haswell
+# Their solvers stop by a tolerance of their own. OpenBLAS kernels for Prescott, Haswell
 # and SkylakeX give results that differ by 3e-12 of the largest entry.
 ITERATIVE = {
     "pft": FedPFTClassifier(random_state=0),

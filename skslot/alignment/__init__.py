@@ -3,8 +3,8 @@
 from ._advice import AlignmentWarning
 from ._auto_tau import automatic_tau
 from ._maps import MixedEffectsMap, TransportMap
-from ._mixed_aligner import MixedEffectsAligner
-from ._ot_aligner import FederatedOTAligner
+from ._mixed_effects import MixedEffectsAligner
+from ._optimal_transport import FederatedOTAligner
 
 __all__ = [
     "AlignmentWarning",

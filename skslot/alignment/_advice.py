@@ -3,7 +3,7 @@
 import numpy as np
 
 from .._clients import shorten
-from .._warnings import is_in_fold, warn_user
+from .._warnings import warn_user
 
 # Where a smaller share of (client, class) cells is empty, or a client has fewer rows
 # per feature, a strength of 0.4 lost accuracy; the user guide has the measurements.
@@ -41,38 +41,39 @@ class AlignmentWarning(UserWarning):
     )
 
 
-def advise(class_counts, n_samples, n_features):
-    """Warn if alignment by a fixed strength is likely to cost accuracy.
+def advise_on_classes(class_counts):
+    """Warn if clients hold the same classes, so that there is nothing to align.
 
-    ``class_counts`` has the number of rows of each class for those clients whose labels
-    are known, and ``n_samples`` the number of rows, by client. A search may try what it
-    likes: only what it fits to all rows is warned of.
+    ``class_counts`` has the number of rows of each class, for each client.
     """
-    if len(n_samples) < 2 or is_in_fold():
-        return
-    reasons = []
     held = [{c for c, count in each.items() if count > 0} for each in class_counts]
+    held = [each for each in held if each]
     n_classes = len(set().union(*held))
     n_cells = len(held) * n_classes
     n_empty = n_cells - sum(map(len, held))
     if min(len(held), n_classes) > 1 and n_empty < FEW_EMPTY_CELLS * n_cells:
-        reasons.append(
+        _warn(
             f"{n_empty} of {n_cells} (client, class) cells are empty: clients have "
             "like classes, so that a classifier learns by itself how they differ"
         )
+
+
+def advise_on_rows(n_samples, n_features):
+    """Warn of clients, of those whose number of rows is given, with few of them."""
     few = {c: n for c, n in n_samples.items() if n < FEW_ROWS * n_features}
-    if few:
+    if len(n_samples) > 1 and few:
         most = max(few.values()) / n_features
-        reasons.append(
+        _warn(
             f"client {shorten(few)} has {most:.1g} rows per feature or less, too few "
             "for a map"
         )
-    if reasons:
-        warn_user(
-            f"alignment is likely to cost accuracy: {'; '.join(reasons)}. "
-            f"{AlignmentWarning.remedy}",
-            AlignmentWarning,
-        )
+
+
+def _warn(reason):
+    warn_user(
+        f"alignment is likely to cost accuracy: {reason}. {AlignmentWarning.remedy}",
+        AlignmentWarning,
+    )
 
 
 def count_classes(y, groups):

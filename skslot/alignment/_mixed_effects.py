@@ -1,30 +1,47 @@
-"""Alignment by mixed effects: cells of clients, their offsets, their linear maps.
-
-Pure functions. Whether a client is known by its rows or by its message, it is described
-as a :class:`Site`, and everything after that is the same code.
-"""
+"""MixedEffectsAligner: offsets of clients by a random-effects model."""
 
 from collections import deque
 from dataclasses import dataclass, replace
+from functools import partial
+from numbers import Real
 from typing import NamedTuple
 
 import numpy as np
+from sklearn.utils.validation import check_memory
 
-from .._clients import number_unnamed, shorten, without
+from .. import __version__
+from .._clients import check_client_name, number_unnamed, shorten, without
 from .._linalg import pack_triangle, unpack_triangle
 from .._parallel import map_in_order
+from .._sklearn_compat import Interval, StrOptions
 from .._warnings import warn_user
-from ..effects import Cells, MixedEffects, WithinCovariance, fit_mixed_effects
-from ..exchange import AlignmentReference
-from ..statistics import average_rows, is_constant, shrinkage_coefficient
-from ._maps import MixedEffectsMap
-from ._optimal_transport import (
-    ClientGaussian,
-    floored_coefficient,
-    full_map,
-    solve_reference,
-    survey,
+from ..effects import (
+    Cells,
+    MixedEffects,
+    VarianceComponents,
+    WithinCovariance,
+    fit_mixed_effects,
+    fit_unlabelled,
 )
+from ..exchange import (
+    AlignmentReference,
+    ClassStatistics,
+    Message,
+    MixedEffectsModel,
+    check_same_features,
+    receive,
+)
+from ..statistics import (
+    FeatureMoments,
+    average_rows,
+    class_means,
+    floor_shrinkage,
+    is_constant,
+    shrinkage_coefficient,
+)
+from ._base import FederatedAligner, merge_cells
+from ._maps import MixedEffectsMap
+from ._optimal_transport import ClientGaussian, full_map, solve_reference, survey
 
 # Strengths of linear maps below this change nothing that matters.
 LEAST_STRENGTH = 1e-3
@@ -32,27 +49,400 @@ LEAST_STRENGTH = 1e-3
 SOLVER = "anderson", 1e-8, 100
 
 
-class Site(NamedTuple):
-    """What the model knows of a client: the cells that it holds, and its covariance.
+class MixedEffectsAligner(FederatedAligner):
+    """Take out of the features what each client does to them, and nothing else.
 
-    ``cells`` has the number of rows and the mean of each class, by label; ``sample`` is
-    the covariance of all rows as it is.
+    A random-effects model of the means of all (client, class) cells separates the
+    offset of a client from the effect of its labels, by three variances that the data
+    give themselves. ``transform`` then subtracts the offset of the client; labels are
+    needed in ``fit`` only. There is no strength to choose.
+
+    Read more in the :doc:`User Guide </user_guide/mixed_effects>`.
+
+    Parameters
+    ----------
+    tau : float in [0, 1] or "auto", default=0
+        Strength of a linear map besides: each client's covariance is moved this part
+        of the way to the barycenter of all, as in :class:`FederatedOTAligner`, but
+        around its own mean. "auto" takes it from the variances, for each client by its
+        number of rows.
+    unknown_client : {"error", "identity", "adapt"}, default="error"
+        What ``transform`` does with rows of a client that was not fitted: refuse them,
+        leave them unchanged, or estimate its offset from these very rows, as
+        :meth:`add_client` does without labels. Prefer that when the client is there to
+        stay.
+    privacy : PrivacyBudget, default=None
+        Guarantee of differential privacy for the rows of each client: its message is
+        then made of noisy sums alone, ``client_update`` needs ``classes``, and in
+        ``fit`` the labels in ``y`` are taken as public. See
+        :class:`~skslot.privacy.PrivacyBudget`.
+    client_column : str or int, default=None
+        Name or position of the column of X that holds the client ids. None means that
+        ids are passed as ``client_ids``.
+    keep_client_column : bool, default=False
+        Whether the output keeps the column of ids, in its place, for a later step.
+    outliers : {"warn", "leave_out", "ignore"}, default="warn"
+        What to do about clients that stand out so far that something must be wrong, see
+        :doc:`/user_guide/trust`: warn of them, go on without them, or nothing.
+    max_client_share : float in (0, 1], default=None
+        Most that one client may have of the rows of all: its counts are scaled down to
+        that. None sets no limit.
+    memory : str or object with the joblib.Memory interface, default=None
+        Where to cache what linear maps lead to. It does not depend on ``tau``, so a
+        grid search over ``tau`` computes it once per fold.
+    n_jobs : int, default=None
+        Threads over clients, for statistics and linear maps; -1 means as many as there
+        are cores. The result does not depend on it. Messages in files are read as
+        threads are free: one more of them than there are threads is in memory at most.
+    verbose : int, default=0
+        1 prints a line for each pass of the solver for linear maps.
+
+    Attributes
+    ----------
+    clients_ : ndarray of shape (n_clients,)
+        Client ids, sorted where they can be, then those from :meth:`add_client`;
+        ``[None]`` when fitted without ids.
+    classes_ : ndarray of shape (n_classes,)
+        Labels that at least one client holds.
+    variance_components_ : dict
+        Variance of the "client", "class" and "interaction" effects, in units of the
+        variance within a class at a client.
+    client_offsets_ : ndarray of shape (n_clients, n_features)
+        What is subtracted from the features of each client, after its linear map.
+    class_means_ : ndarray of shape (n_classes, n_features)
+        Mean of each class over clients, without their offsets.
+    tau_ : ndarray of shape (n_clients,)
+        Strength of the linear map of each client.
+    converged_ : bool
+        Whether the search for the variances did.
+    reference_ : MixedEffectsModel
+        The message of the server.
+    maps_ : list of MixedEffectsMap
+        The map of each client.
+    statistics_ : list of ClassStatistics
+        The message of each client; without labels for one that joined without.
+    means_ : ndarray of shape (n_clients, n_features)
+        Mean of each client.
+    covariances_ : ndarray of shape (n_clients, n_features, n_features)
+        Covariance of each client as linear maps take it, shrunk by "oas".
+    clients_report_ : ClientsReport
+        Share, distance and so on of each client, and who stands out.
+    n_features_in_ : int
+        Number of columns of X in ``fit``, with the client column if there is one.
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
+        Names of these columns, when all are strings.
+
+    See Also
+    --------
+    MixedEffectsClassifier : A classifier from the same model, and the better choice
+        where a linear one will do.
+    FederatedOTAligner : Alignment that needs no labels.
+
+    Notes
+    -----
+    The model takes effects as normal, with one variance for all features. If no two
+    clients share a class, what a client does cannot be told from what its classes do;
+    a weak prior then splits the difference, and a third of it is taken out.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skslot import MixedEffectsAligner
+    >>> from skslot.datasets import load_digit_scanners
+    >>> data = load_digit_scanners()
+    >>> aligner = MixedEffectsAligner()
+    >>> aligner = aligner.fit(data.data, data.target, client_ids=data.client_ids)
+    >>> aligner.variance_components_
+    {'client': ..., 'class': ..., 'interaction': ...}
+    >>> aligner.transform(data.data[:1], client_ids=data.client_ids[:1]).shape
+    (1, 64)
+    """
+
+    _parameter_constraints: dict = {
+        **FederatedAligner._parameter_constraints,
+        "tau": [Interval(Real, 0, 1, closed="both"), StrOptions({"auto"})],
+    }
+
+    def __init__(
+        self,
+        tau=0,
+        *,
+        unknown_client="error",
+        privacy=None,
+        client_column=None,
+        keep_client_column=False,
+        outliers="warn",
+        max_client_share=None,
+        memory=None,
+        n_jobs=None,
+        verbose=0,
+    ):
+        self.tau = tau
+        self.unknown_client = unknown_client
+        self.privacy = privacy
+        self.client_column = client_column
+        self.keep_client_column = keep_client_column
+        self.outliers = outliers
+        self.max_client_share = max_client_share
+        self.memory = memory
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+
+    # ------------------------------------------------------- the steps, one by one
+
+    def client_update(self, X, y=None, *, classes=None, client=None):
+        """Client step: summarise the rows of one client.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows of the client.
+        y : array-like of shape (n_samples,)
+            Their labels.
+        classes : array-like of shape (n_classes,), default=None
+            Labels that may occur; needed with ``privacy``. Ignored without: the message
+            names the classes that the client holds.
+        client : object, default=None
+            Its name.
+
+        Returns
+        -------
+        statistics : ClassStatistics
+            The message to the server.
+        """
+        self._validate_params()
+        check_client_name(client)
+        X = self._read_client(X, client)
+        y = self._check_labels(y, X)
+        if self.privacy is not None:
+            self._check_classes_agreed(classes, client)
+            return ClassStatistics.release(self.privacy, X, y, classes, client)
+        return self._summarize(X, y, client)
+
+    def client_map(self, message, reference):
+        """Client step, when the model came back: the map of one client.
+
+        Needs no fit, and changes nothing.
+
+        Parameters
+        ----------
+        message : Message
+            What the client had sent.
+        reference : MixedEffectsModel
+            The ``reference_`` of the server.
+
+        Returns
+        -------
+        map : MixedEffectsMap
+            Aligns features of this client without the estimator.
+        """
+        self._validate_params()
+        _check_fits(reference, message)
+        return alignment_of_message(reference).make_map(message)
+
+    # ------------------------------------------------------------ what was fitted
+
+    @property
+    def classes_(self):
+        """Labels that at least one client holds."""
+        return np.array(self._aligned().labels)
+
+    @property
+    def variance_components_(self):
+        """Variance of each kind of effect."""
+        client, label, interaction = self._aligned().model.components
+        return {"client": client, "class": label, "interaction": interaction}
+
+    @property
+    def client_offsets_(self):
+        """What is subtracted from the features of each client."""
+        return np.array([each.offset for each in self.maps_])
+
+    @property
+    def class_means_(self):
+        """Mean of each class over clients, without their offsets."""
+        return self._aligned().model.means
+
+    @property
+    def tau_(self):
+        """Strength of the linear map of each client."""
+        return np.array(list(self._aligned().taus.values()))
+
+    @property
+    def converged_(self):
+        """Whether the search for the variances converged."""
+        return self._aligned().model.converged
+
+    @property
+    def reference_(self):
+        """Message of the server."""
+        return self._message(self._covariance_within())
+
+    @property
+    def maps_(self):
+        """Map of each client."""
+        return [self._map_of(client) for client in self._aligned().clients]
+
+    @property
+    def statistics_(self):
+        """Message of each client; without classes if these were guessed."""
+        return [self._message_of(client) for client in self._aligned().clients]
+
+    @property
+    def means_(self):
+        """Mean of each client."""
+        return np.array([self._site_of(each).mean for each in self._aligned().clients])
+
+    @property
+    def covariances_(self):
+        """Shrunk covariance of each client."""
+        sites = map(self._site_of, self._aligned().clients)
+        return np.array([site.gaussian().covariance for site in sites])
+
+    # ------------------------------------------------------------------- helpers
+
+    _map_type = MixedEffectsMap
+    _needs_labels = True
+    _labels_missing = (
+        "MixedEffectsAligner needs y in fit, to tell what a client does to its "
+        "features from what its labels do; pass y, or use FederatedOTAligner."
+    )
+
+    def _summarize(self, X, y, client):
+        moments = FeatureMoments.from_rows(X)
+        return ClassStatistics.from_moments(moments, class_means(X, y), client=client)
+
+    def _merge(self, message, added):
+        moments, cells = merge_cells(message, added)
+        if isinstance(message, Site):
+            return message._replace(moments=moments, class_cells=cells)
+        return ClassStatistics.from_moments(moments, cells, client=message.client)
+
+    def _solver(self, received):
+        return partial(solve_mixed_effects, received, tau=self.tau, memory=self.memory)
+
+    def _part_for_alignment(self, moments):
+        """Shrinkage that messages of classifiers carry for alignment: none."""
+        return np.empty(0)
+
+    _noisy_shrinkage = None
+
+    def _keep(self, received, joined=None):
+        super()._keep(received, joined)
+        self._covariance = None
+
+    def _within(self, shrinkage="clients"):
+        """Covariance within classes and its shrinkage."""
+        sites = map(site_of_message, self._received)
+        return within_covariance(sites, self._aligned(), self.n_jobs).shrunk(shrinkage)
+
+    def _covariance_within(self):
+        """Covariance within classes, computed when it is first needed."""
+        if self._covariance is None:
+            self._covariance = self._within()[0]
+        return self._covariance
+
+    def _message(self, covariance, priors=None, by_client=False):
+        """The message to all clients."""
+        return model_message(self._aligned(), covariance, priors, by_client)
+
+    def _message_of(self, client):
+        """What a client sent or would send, without labels if it had to guess them."""
+        if client in self._joined:
+            return self._joined[client].message()
+        return self._received.sent_by(client)
+
+    def _site_of(self, client):
+        """What is known of a client, in fit or since."""
+        if client in self._joined:
+            return self._joined[client]
+        return site_of_message(self._received.of_client(client))
+
+    def _newcomer(self, X, y, client):
+        """Cells of a client that joins later; if it has no labels, they are guessed."""
+        alignment = self._aligned()
+        moments = FeatureMoments.from_rows(X)
+        if y is not None:
+            means = class_means(X, self._check_labels(y, X))
+            check_classes_known(means, alignment.labels, client)
+            return Site.of_moments(client, moments, means)
+        # linear maps do not depend on labels
+        anything = {alignment.labels[0]: (len(X), moments.mean)}
+        linear = alignment.linear_map(Site.of_moments(client, moments, anything))
+        rows = linear._move(X.astype(np.float64, copy=False))
+        fit = fit_unlabelled(alignment.model, self._covariance_within(), rows)
+        means = linear._move_back(fit.means)
+        cells = zip(alignment.labels, fit.counts.tolist(), means, strict=True)
+        held = {label: (count, mean) for label, count, mean in cells if count > 0}
+        return Site.of_moments(client, moments, held, fit)
+
+    def _adopt(self, message, statistics):
+        """Take over the model of a server, at a site that knows itself at most."""
+        alignment = alignment_of_message(message)
+        if statistics is not None:
+            _check_fits(message, statistics)
+            alignment = alignment.with_client(statistics)
+        messages = [] if statistics is None else [statistics]
+        self._keep(receive(messages, Message))
+        self._alignment, self._covariance = alignment, message.covariance
+        self.n_features_in_ = message.n_features
+        return self
+
+
+def _check_fits(model, message):
+    """Refuse a message on other features or classes than those of a model."""
+    check_same_features(model, message)
+    site = site_of_message(message)
+    check_classes_known(site.cells(), model.classes, site.client)
+
+
+# ----------------------------------------------------------------- one client
+
+
+class Site(NamedTuple):
+    """A client as the model sees it: the cells that it holds, and its covariance.
+
+    ``class_cells`` has the number of rows and the mean of each class, by label, and
+    ``sample`` is the covariance of all rows without shrinkage. A client that joined
+    later has the ``moments`` of its rows and, if its labels were predicted, the
+    ``guess``.
     """
 
     client: object
-    cells: dict
+    class_cells: dict
     sample: np.ndarray
     encoder: str | None = None
+    moments: FeatureMoments | None = None
+    guess: object = None
+
+    @classmethod
+    def of_moments(cls, client, moments, cells, guess=None):
+        """Describe a client that joins later."""
+        sample = unpack_triangle(pack_triangle(moments.sample_covariance()))
+        return cls(client, cells, sample, moments=moments, guess=guess)
+
+    def cells(self):
+        """Number of rows and mean of each class, by label."""
+        return self.class_cells
+
+    def message(self):
+        """What the client would send; without classes if these were guessed."""
+        if self.guess is not None:
+            return self.gaussian().message()
+        return ClassStatistics.from_moments(
+            self.moments, self.class_cells, client=self.client
+        )
 
     @property
     def counts(self):
         """Number of rows of each class that it holds."""
-        return np.array([count for count, _ in self.cells.values()], dtype=np.float64)
+        counts = [count for count, _ in self.class_cells.values()]
+        return np.array(counts, dtype=np.float64)
 
     @property
     def means(self):
         """Mean of each class that it holds."""
-        return np.array([mean for _, mean in self.cells.values()])
+        return np.array([mean for _, mean in self.class_cells.values()])
 
     @property
     def n_samples(self):
@@ -82,16 +472,9 @@ class Site(NamedTuple):
         n_samples = round(self.n_samples)
         if shrinkage is None:
             coefficient = shrinkage_coefficient("oas", self.sample, n_samples)
-            shrinkage = floored_coefficient(self.sample, coefficient)
+            shrinkage = floor_shrinkage(self.sample, coefficient)
         facts = self.client, n_samples, self.mean, shrinkage, False, self.encoder
         return ClientGaussian.of(*facts, self.sample)
-
-
-def site_of_moments(client, moments, class_means):
-    """Describe a client by the moments of its rows, and its class means."""
-    # the triangle that messages have, for the same bits
-    sample = unpack_triangle(pack_triangle(moments.sample_covariance()))
-    return Site(client, class_means, sample)
 
 
 def site_of_message(message):
@@ -108,7 +491,10 @@ def site_of_message(message):
             "aligner too."
         )
     sample = unpack_triangle(message.covariance_triangle)
-    return Site(message.client, message._means_held(), sample, message.encoder)
+    return Site(message.client, message.cells(), sample, message.encoder)
+
+
+# ------------------------------------------------------------------ all clients
 
 
 @dataclass(frozen=True)
@@ -162,8 +548,14 @@ class MixedAlignment:
         offset = model.offset if is_founder else model.offset_of_newcomer
         return offset(*self.rows_and_means(self.sites[client]))
 
-    def with_site(self, site):
+    def make_map(self, message):
+        """Map of any client, whether it took part or not."""
+        site = message if isinstance(message, Site) else site_of_message(message)
+        return self.with_client(site).maps[site.client]
+
+    def with_client(self, message):
         """The same with one more client, which the model is not fitted to."""
+        site = message if isinstance(message, Site) else site_of_message(message)
         linear = self.linear_map(site)
         sites = {**self.sites, site.client: moved_cells(site, linear)}
         new = replace(self, sites=sites, taus={**self.taus, site.client: linear.tau})
@@ -192,14 +584,30 @@ def linear_map(site, tau, reference):
     return MixedEffectsMap(site.mean, matrix, no_offset, float(tau))
 
 
-def find_reference(found, gaussians, n_jobs, say):
-    """What linear maps lead to; ``gaussians()`` gives those of all clients anew."""
-    return solve_reference(found, gaussians, n_jobs, say, *SOLVER)
+def solve_mixed_effects(received, *, tau, memory, n_jobs, say):
+    """Solve for the alignment of clients from their messages."""
+
+    def find_reference(found, gaussians):
+        if memory is None:
+            return solve_reference(found, gaussians, n_jobs, say, *SOLVER)
+        solve = check_memory(memory).cache(reference_of_list, ignore=["n_jobs", "say"])
+        return solve(found, list(gaussians()), __version__, n_jobs=n_jobs, say=say)
+
+    def sites():
+        return map(site_of_message, received)
+
+    alignment = solve_sites(sites, tau, received.in_memory, n_jobs, find_reference)
+    if not alignment.model.converged:
+        warn_user(
+            "the search for the variance components did not converge; the model is "
+            "that of the best ones found."
+        )
+    return alignment
 
 
-def reference_of_list(found, gaussians, n_jobs, say):
-    """The same for a list of Gaussians; the part of ``fit`` worth caching."""
-    return find_reference(found, lambda: gaussians, n_jobs, say)
+def reference_of_list(found, gaussians, version, n_jobs, say):
+    """What linear maps lead to; the part that is worth caching."""
+    return solve_reference(found, lambda: gaussians, n_jobs, say, *SOLVER)
 
 
 def solve_sites(sites, tau, keep_maps, n_jobs, find_reference):
@@ -230,8 +638,8 @@ def solve_sites(sites, tau, keep_maps, n_jobs, find_reference):
             "at how its features were made. It gets an offset and no linear map."
         )
     names = number_unnamed([site.client for site in known])
-    labels = np.unique([label for site in known for label in site.cells]).tolist()
-    cells = [site.cells for site in known]
+    labels = np.unique([label for site in known for label in site.class_cells]).tolist()
+    cells = [site.class_cells for site in known]
     model = fit_mixed_effects(join_cells(cells, labels, sum(within)))
     by_rows = tau == "auto"
     strength = float(model.strength if by_rows else tau)
@@ -323,7 +731,7 @@ def _push(site, tau, reference, keep_map):
 def moved_cells(site, linear):
     """Cells of a client after its linear map."""
     means = linear._move(site.means) if linear.tau > 0 else site.means
-    pairs = zip(site.cells.items(), means, strict=True)
+    pairs = zip(site.class_cells.items(), means, strict=True)
     return {label: (count, mean) for (label, (count, _)), mean in pairs}
 
 
@@ -341,3 +749,55 @@ def check_classes_known(labels, known, client):
             f"client {client!r} has rows of {shorten(strangers)}, classes that no "
             "client had in fit; fit again with its rows, or leave them out."
         )
+
+
+# ----------------------------------------------------------------- as a message
+
+
+def model_message(alignment, covariance, priors=None, by_client=False):
+    """The message to all clients, from what was fitted."""
+    model, reference = alignment.model, alignment.reference
+    return MixedEffectsModel(
+        alignment.labels,
+        model.class_counts.astype(np.int64),
+        model.holders.astype(np.int64),
+        model.means,
+        model.effects,
+        pack_triangle(covariance),
+        np.array(model.components),
+        model.class_shares if priors is None else priors,
+        np.empty(0) if reference is None else reference.covariance_triangle,
+        alignment.strength,
+        alignment.by_rows,
+        by_client,
+        alignment.founders,
+        alignment.encoder,
+    )
+
+
+def alignment_of_message(message):
+    """What was fitted, from the message to all clients; without their cells."""
+    model = MixedEffects(
+        VarianceComponents(*message.components.tolist()),
+        message.means,
+        message.effects,
+        message.class_counts.astype(np.float64),
+        message.holders,
+    )
+    reference = None
+    if message.reference_triangle.size:
+        reference = AlignmentReference(
+            np.zeros(message.n_features), message.reference_triangle, 0, 0.0
+        )
+    return MixedAlignment(
+        message.classes,
+        model,
+        message.clients,
+        message.strength,
+        message.by_rows,
+        reference,
+        {},
+        {},
+        {},
+        message.encoder,
+    )

@@ -1,37 +1,475 @@
-"""Alignment by optimal transport: Gaussians of clients, their reference, their maps.
+"""FederatedOTAligner: alignment towards a Wasserstein barycenter."""
 
-Pure functions. Whether a client is known by its rows or by its message, it is described
-as a :class:`ClientGaussian`, and everything after that is the same code.
-"""
-
-import pickle
 from dataclasses import dataclass, replace
+from functools import partial
+from numbers import Integral, Real
 from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import LinAlgError
-from xxhash import xxh3_128
+from sklearn.utils.validation import check_is_fitted, check_memory
 
-from .._clients import number_unnamed, shorten, without
-from .._linalg import (
-    ROUNDING,
-    cholesky,
-    eigh,
-    pack_triangle,
-    unpack_triangle,
-)
+from .. import __version__
+from .._clients import check_client_name, shorten, without
+from .._linalg import cholesky, eigh, pack_triangle, unpack_triangle
 from .._parallel import map_in_order
-from .._warnings import warn_user
-from ..exchange import AlignmentReference, ClientStatistics, check_same_features
-from ..geometry import transport_matrix
+from .._sklearn_compat import Interval, StrOptions
+from .._warnings import ignored, warn_user
+from ..exchange import (
+    AlignmentReference,
+    ClassStatistics,
+    ClientStatistics,
+    check_same_features,
+)
+from ..geometry import BarycenterResult, transport_matrix
 from ..geometry._barycenter import solve_barycenter
-from ..statistics import FeatureMoments, average_rows, is_constant, shrink_covariance
+from ..statistics import (
+    SHRINKAGE_FLOOR,
+    FeatureMoments,
+    average_rows,
+    class_means,
+    floor_shrinkage,
+    is_constant,
+    shrink_covariance,
+)
+from ._advice import advise_on_classes, advise_on_rows, count_classes
+from ._auto_tau import tau_of_cells
+from ._base import FederatedAligner, merge_cells
 from ._maps import TransportMap
 
-# Smallest eigenvalue of a client's covariance, relative to their mean. The shrunk
-# covariance has no eigenvalue below `shrinkage` in this unit, so raising the shrinkage
-# to the floor is enough. At 1e-6 the barycenter solvers stall.
-SHRINKAGE_FLOOR = 1e-4
+
+class FederatedOTAligner(FederatedAligner):
+    """Align the features of several clients by optimal transport.
+
+    Every client summarises its features by a mean and a shrunk covariance. The
+    reference is the Wasserstein barycenter of these Gaussians, and each client moves
+    its features the fraction ``tau`` of the way to it, by its own closed-form affine
+    map (SLOT-Align [1]_). A classifier trained on the aligned features of all clients
+    meets less difference between them.
+
+    Read more in the :doc:`User Guide </user_guide/alignment>`.
+
+    Parameters
+    ----------
+    tau : float in [0, 1] or "auto", default=0.4
+        Strength of the alignment: 0 leaves features unchanged, and a reference is only
+        computed when it is asked for; 1 gives every client the mean and covariance of
+        the reference. "auto" takes it from class counts and class means in closed form,
+        see :doc:`/user_guide/choosing_tau`; it needs ``y`` in ``fit``.
+    shrinkage : {"ledoit_wolf", "oas"} or float in [0, 1], default="ledoit_wolf"
+        Weight of the identity in each client's covariance; scikit-learn's convention.
+        The paper's lambda is one minus this. With ``privacy``, "ledoit_wolf" is "oas":
+        fourth powers of rows are not released.
+    weights : {"samples", "uniform"}, default="samples"
+        Whether clients count by their number of rows or all the same.
+    unknown_client : {"error", "identity", "adapt"}, default="error"
+        What ``transform`` does with rows of a client that was not fitted: refuse them,
+        leave them unchanged, or estimate the client's map from its rows in this very
+        call. "adapt" is transductive: a row's result depends on the other rows that
+        come with it, so send all rows of the client at once. Prefer
+        :meth:`add_client` when the client is there to stay.
+    privacy : PrivacyBudget, default=None
+        Guarantee of differential privacy for the rows of each client: its message is
+        then made of noisy sums alone, ``client_update`` needs ``classes``, and in
+        ``fit`` the labels in ``y`` are taken as public. See
+        :class:`~skslot.privacy.PrivacyBudget`.
+    client_column : str or int, default=None
+        Name or position of the column of X that holds the client ids. None means that
+        ids are passed as ``client_ids``.
+    keep_client_column : bool, default=False
+        Whether the output keeps the column of ids, in its place, for a later step.
+    outliers : {"warn", "leave_out", "ignore"}, default="warn"
+        What to do about clients that stand out so far that something must be wrong, see
+        :doc:`/user_guide/trust`: warn of them, go on without them, or nothing.
+    max_client_share : float in (0, 1], default=None
+        Most that one client may have of the rows of all: its counts are scaled down to
+        that. None sets no limit.
+    solver : {"anderson", "fixed_point", "paper"}, default="anderson"
+        Iteration for the barycenter, see :func:`skslot.geometry.bures_barycenter`.
+    tol : float, default=1e-8
+        Tolerance on the scale-free residual of the barycenter.
+    max_iter : int, default=100
+        Most passes of the solver over the clients.
+    memory : str or object with the joblib.Memory interface, default=None
+        Where to cache statistics, reference and maps. They do not depend on ``tau``, so
+        a grid search over ``tau`` computes them once per fold, and the statistics once
+        for all other settings too.
+    n_jobs : int, default=None
+        Threads over clients, for statistics, passes of the solver and maps; -1 means as
+        many as there are cores. The result does not depend on it, as BLAS always gets
+        one thread and clients are added up in order. Messages in files are read as
+        threads are free: one more of them than there are threads is in memory at most.
+    verbose : int, default=0
+        1 prints a line for each pass of the solver.
+
+    Attributes
+    ----------
+    clients_ : ndarray of shape (n_clients,)
+        Client ids, sorted where they can be, then those from :meth:`add_client`;
+        ``[None]`` when fitted without ids.
+    tau_ : float
+        Strength of the alignment that is used.
+    weights_ : ndarray of shape (n_clients,)
+        Weight of each client in the reference; 0 for those from :meth:`add_client`.
+    means_ : ndarray of shape (n_clients, n_features)
+        Mean of each client.
+    covariances_ : ndarray of shape (n_clients, n_features, n_features)
+        Shrunk covariance of each client.
+    shrinkage_ : ndarray of shape (n_clients,)
+        Shrinkage coefficient of each client.
+    reference_mean_ : ndarray of shape (n_features,)
+        Mean of the reference.
+    reference_covariance_ : ndarray of shape (n_features, n_features)
+        Covariance of the reference.
+    n_iter_ : int
+        Passes of the barycenter solver.
+    residual_ : float
+        Its scale-free residual.
+    statistics_ : list of ClientStatistics
+        The message of each client.
+    reference_ : AlignmentReference
+        The message of the server.
+    maps_ : list of TransportMap
+        The map of each client.
+    clients_report_ : ClientsReport
+        Share, distance and so on of each client, and who stands out.
+    n_features_in_ : int
+        Number of columns of X in ``fit``, with the client column if there is one.
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
+        Names of these columns, when all are strings.
+
+    See Also
+    --------
+    skslot.statistics.FeatureMoments : Statistics from rows that do not fit in memory.
+    skslot.geometry.bures_barycenter : The covariance of the reference.
+
+    Notes
+    -----
+    Both ``fit`` and ``transform`` need to know which client a row comes from.
+    ``client_ids`` is requested by default, so with metadata routing switched on a
+    Pipeline delivers it to both without any ``set_fit_request`` call. For the same
+    reason ``fit_transform`` hands ``client_ids`` to both of its halves.
+
+    The maps have positive eigenvalues: they stretch and move, but never rotate or
+    reflect. A site that stores images inverted stays inverted.
+
+    References
+    ----------
+    .. [1] D. Berardini, V. P. Pastore, V. Murino. "Distribution Alignment for One-Shot
+       Federated Learning via Optimal Transport". ICML, 2026.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skslot import FederatedOTAligner
+    >>> rng = np.random.default_rng(0)
+    >>> X = np.vstack([rng.normal(0, 1, (50, 2)), rng.normal(5, 3, (50, 2))])
+    >>> site = np.repeat(["A", "B"], 50)
+    >>> aligner = FederatedOTAligner(tau=1.0).fit(X, client_ids=site)
+    >>> aligned = aligner.transform(X, client_ids=site)
+    >>> means = [aligned[site == name].mean(axis=0) for name in "AB"]
+    >>> bool(np.allclose(*means))
+    True
+    """
+
+    _parameter_constraints: dict = {
+        **FederatedAligner._parameter_constraints,
+        "tau": [Interval(Real, 0, 1, closed="both"), StrOptions({"auto"})],
+        "shrinkage": [
+            StrOptions({"ledoit_wolf", "oas"}),
+            Interval(Real, 0, 1, closed="both"),
+        ],
+        "weights": [StrOptions({"samples", "uniform"})],
+        "solver": [StrOptions({"anderson", "fixed_point", "paper"})],
+        "tol": [Interval(Real, 0, None, closed="left")],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+    }
+
+    def __init__(
+        self,
+        tau=0.4,
+        *,
+        shrinkage="ledoit_wolf",
+        weights="samples",
+        unknown_client="error",
+        privacy=None,
+        client_column=None,
+        keep_client_column=False,
+        outliers="warn",
+        max_client_share=None,
+        solver="anderson",
+        tol=1e-8,
+        max_iter=100,
+        memory=None,
+        n_jobs=None,
+        verbose=0,
+    ):
+        self.tau = tau
+        self.shrinkage = shrinkage
+        self.weights = weights
+        self.unknown_client = unknown_client
+        self.privacy = privacy
+        self.client_column = client_column
+        self.keep_client_column = keep_client_column
+        self.outliers = outliers
+        self.max_client_share = max_client_share
+        self.solver = solver
+        self.tol = tol
+        self.max_iter = max_iter
+        self.memory = memory
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+
+    # ------------------------------------------------------- the steps, one by one
+
+    def client_update(self, X, y=None, *, classes=None, client=None):
+        """Client step: summarise the rows of one client.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features) or FeatureMoments
+            Rows of the client, or their moments when they do not fit in memory.
+        y : array-like of shape (n_samples,), default=None
+            Labels of the rows. With ``tau="auto"`` the server needs to know the counts
+            and means of the classes.
+        classes : array-like of shape (n_classes,), default=None
+            Labels that may occur; needed with ``privacy`` if labels are. Ignored
+            without: the message names the classes that the client holds.
+        client : object, default=None
+            Its name, for error messages.
+
+        Returns
+        -------
+        statistics : ClientStatistics or ClassStatistics
+            The message to the server; it describes classes if ``tau="auto"`` and ``y``
+            is given.
+        """
+        self._validate_params()
+        check_client_name(client)
+        if isinstance(X, FeatureMoments):
+            if y is not None or self.privacy is not None:
+                raise ValueError(
+                    "FeatureMoments have no classes, and rows cannot be clipped any "
+                    "more; pass rows with y and with privacy, or use partial_fit."
+                )
+            message = ClientStatistics.from_moments(X, self.shrinkage, client)
+        else:
+            X = self._read_client(X, client)
+            y = None if y is None else self._check_labels(y, X)
+            if self.privacy is not None:
+                return self._release(X, y, classes, client)
+            message = self._summarize(X, y if self._needs_labels else None, client)
+        warn_about([describe_message(message)], self.shrinkage)
+        return message
+
+    def client_map(self, message, reference):
+        """Client step, when the reference came back: the map of one client.
+
+        Needs no fit, and changes nothing.
+
+        Parameters
+        ----------
+        message : Message
+            What the client had sent.
+        reference : AlignmentReference
+            The ``reference_`` of the server.
+
+        Returns
+        -------
+        map : TransportMap
+            Aligns features of this client without the estimator.
+        """
+        self._validate_params()
+        tau = reference.tau if self.tau == "auto" else self.tau
+        if tau is None:
+            raise ValueError(
+                "The reference contains no tau because the server used a fixed value. "
+                "Set tau explicitly."
+            )
+        check_same_features(reference, message)
+        return full_map(describe_message(message), reference).at(tau)
+
+    # ------------------------------------------------------------ what was fitted
+
+    @property
+    def tau_(self):
+        """Strength of the alignment that was fitted."""
+        check_is_fitted(self)
+        return 0.0 if self._is_idle else self._aligned().tau
+
+    @property
+    def weights_(self):
+        """Weight of each client in the reference."""
+        return self._aligned().weights
+
+    @property
+    def statistics_(self):
+        """Message of each client."""
+        clients = self._aligned().clients
+        return [self._gaussian_of(client).message() for client in clients]
+
+    @property
+    def reference_(self):
+        """Message of the server."""
+        alignment = self._aligned()
+        if not alignment.is_tau_automatic:
+            return alignment.reference
+        return replace(alignment.reference, tau=alignment.tau)
+
+    @property
+    def maps_(self):
+        """Map of each client."""
+        return [self._map_of(client) for client in self._aligned().clients]
+
+    @property
+    def means_(self):
+        """Mean of each client."""
+        facts = self._aligned().facts
+        return np.array([each.mean for each in facts.values()])
+
+    @property
+    def covariances_(self):
+        """Shrunk covariance of each client."""
+        clients = self._aligned().clients
+        return np.array([self._gaussian_of(client).covariance for client in clients])
+
+    @property
+    def shrinkage_(self):
+        """Shrinkage coefficient of each client."""
+        facts = self._aligned().facts
+        return np.array([each.shrinkage for each in facts.values()])
+
+    @property
+    def reference_mean_(self):
+        """Mean of the reference."""
+        return self._aligned().reference.mean
+
+    @property
+    def reference_covariance_(self):
+        """Covariance of the reference."""
+        return self._aligned().reference.covariance
+
+    @property
+    def n_iter_(self):
+        """Passes of the barycenter solver."""
+        return self._aligned().reference.n_iter
+
+    @property
+    def residual_(self):
+        """Residual of the barycenter."""
+        return self._aligned().reference.residual
+
+    @property
+    def notes_(self):
+        """Sentences on clients whose covariance says little or nothing."""
+        alignment = self._aligned()
+        return degeneracy_notes(alignment.facts.values(), alignment.shrinkage)
+
+    # ------------------------------------------------------------------- helpers
+
+    _map_type = TransportMap
+    _labels_missing = (
+        "tau='auto' needs y in fit, to compare label mixes; pass y, or give tau a "
+        "number."
+    )
+
+    @property
+    def _needs_labels(self):
+        return self.tau == "auto"
+
+    @property
+    def _moves_nothing(self):
+        return self.tau == 0
+
+    @property
+    def _is_strength_fixed(self):
+        return not (self._moves_nothing or self._needs_labels)
+
+    def _validate_rows(self, X, y, client_ids):
+        X, labels, groups = super()._validate_rows(X, y, client_ids)
+        if self._is_strength_fixed and y is not None:
+            # messages do not describe classes, so nobody else can look at them
+            advise_on_classes(count_classes(y, groups))
+        return X, labels, groups
+
+    def server_aggregate(self, messages):
+        super().server_aggregate(messages)
+        if self._is_strength_fixed:
+            senders = self._received.senders
+            advise_on_classes([each.class_counts for each in senders])
+            rows = [each.n_samples or np.inf for each in senders]
+            named = dict(zip(self._received.names, rows, strict=True))
+            advise_on_rows(named, senders[0].n_features)
+        return self
+
+    def _client_updates(self, X, y, groups):
+        # the server step names all of these clients at once
+        with ignored(DegenerateClientWarning):
+            return super()._client_updates(X, y, groups)
+
+    def _newcomer(self, X, y, client):
+        shrinkage = self._aligned().shrinkage
+        moments = FeatureMoments.from_rows(X)
+        message = ClientStatistics.from_moments(moments, shrinkage, client)
+        warn_about([describe_message(message)], shrinkage)
+        return message
+
+    def _summarize(self, X, y, client):
+        moments = FeatureMoments.from_rows(X)
+        if y is None:
+            return ClientStatistics.from_moments(moments, self.shrinkage, client)
+        return ClassStatistics.from_moments(
+            moments, class_means(X, y), self.shrinkage, client
+        )
+
+    def _merge(self, message, added):
+        if isinstance(message, ClientStatistics):
+            moments = message.moments + added.moments
+            return ClientStatistics.from_moments(
+                moments, self.shrinkage, message.client
+            )
+        merged = merge_cells(message, added)
+        return ClassStatistics.from_moments(*merged, self.shrinkage, message.client)
+
+    def _release(self, X, y, classes, client):
+        """Message of a client, made of noisy sums."""
+        shrinkage = self._noisy_shrinkage
+        if y is None or not self._needs_labels:
+            return ClientStatistics.release(self.privacy, X, client, shrinkage)
+        self._check_classes_agreed(classes, client)
+        return ClassStatistics.release(self.privacy, X, y, classes, client, shrinkage)
+
+    def _solver(self, received):
+        return partial(
+            solve_transport,
+            received,
+            tau=self.tau,
+            shrinkage=self.shrinkage,
+            memory=self.memory,
+            weights=self.weights,
+            solver=self.solver,
+            tol=self.tol,
+            max_iter=self.max_iter,
+        )
+
+    def _gaussian_of(self, client):
+        """What a client sent or would send."""
+        if client in self._joined:
+            return describe_message(self._joined[client])
+        return describe_message(self._received.sent_by(client))
+
+    def _part_for_alignment(self, moments):
+        """Shrinkage that messages of classifiers carry for alignment."""
+        statistics = ClientStatistics.from_moments(moments, self.shrinkage)
+        return np.array([statistics.shrinkage])
+
+    @property
+    def _noisy_shrinkage(self):
+        """The same for noisy statistics, which have no fourth powers of rows."""
+        return "oas" if self.shrinkage == "ledoit_wolf" else self.shrinkage
+
+
+# ----------------------------------------------------------------- one client
 
 
 class ClientGaussian(NamedTuple):
@@ -95,16 +533,6 @@ class ClientGaussian(NamedTuple):
         )
 
 
-def describe_rows(moments, shrinkage, client=None):
-    """Gaussian of a client, from the moments of its rows."""
-    sample = moments.sample_covariance()
-    coefficient = floored_coefficient(sample, moments.covariance(shrinkage)[1])
-    # symmetric but for rounding: the triangle that messages have, for the same bits
-    sample = unpack_triangle(pack_triangle(sample))
-    facts = client, moments.n_samples, moments.mean, coefficient
-    return ClientGaussian.of(*facts, _is_floor(coefficient), None, sample)
-
-
 def describe_message(message, shrinkage=None):
     """Gaussian of a client, from its message.
 
@@ -119,7 +547,7 @@ def describe_message(message, shrinkage=None):
     sent = message.client_statistics()
     sample = unpack_triangle(sent.covariance_triangle)
     if shrinkage is None:
-        shrinkage = floored_coefficient(sample, sent.shrinkage)
+        shrinkage = floor_shrinkage(sample, sent.shrinkage)
     facts = sent.client, sent.n_samples, sent.mean, shrinkage
     facts += _is_floor(sent.shrinkage), sent.encoder, sample, sent.privacy
     return ClientGaussian.of(*facts)
@@ -204,71 +632,41 @@ def _without_rounding(covariance):
     return covariance
 
 
-def full_map_of_message(message, reference):
-    """Full map of a client, from its message."""
-    check_same_features(reference, message)
-    return full_map(describe_message(message), reference)
-
-
-def floored_coefficient(sample, coefficient):
-    """Shrinkage that leaves no eigenvalue below the floor, raised if it must be."""
-    mean_eigenvalue = np.trace(sample) / len(sample)
-    if not mean_eigenvalue > 0:  # constant rows, which no shrinkage can help
-        return coefficient
-    excess = shrink_covariance(sample, coefficient)
-    # just below the floor, so that a coefficient at the floor passes
-    excess[np.diag_indices_from(excess)] -= 0.99 * SHRINKAGE_FLOOR * mean_eigenvalue
-    try:
-        cholesky(excess)
-    except LinAlgError:
-        least = eigh(sample)[0][0] / mean_eigenvalue
-        if least > -ROUNDING:  # zero but for rounding
-            return SHRINKAGE_FLOOR
-        return (SHRINKAGE_FLOOR - least) / (1.0 - least)
-    return coefficient
-
-
 # ------------------------------------------------------------------ all clients
 
 
 @dataclass(frozen=True)
 class Alignment:
-    """Reference, weights and maps of all clients.
+    """Reference, weights and maps of all clients, at one strength.
 
     ``facts`` and ``maps`` are by client; maps that are too many to keep are not there.
-    ``class_means`` are those of the messages, if they were asked for. What is solved
-    for does not depend on ``tau``, the strength of the maps, and may be cached.
     """
 
     facts: dict
     weights: np.ndarray
     reference: AlignmentReference
     maps: dict
-    class_means: dict | None = None
-    tau: float = 1.0
+    tau: float
+    is_tau_automatic: bool
+    shrinkage: object
 
     @property
     def clients(self):
         """Ids of all clients."""
         return list(self.facts)
 
-    def at(self, tau):
-        """The same with another strength."""
-        maps = {client: each.at(tau) for client, each in self.maps.items()}
-        return replace(self, maps=maps, tau=float(tau))
+    def make_map(self, message):
+        """Map of any client, whether it took part or not."""
+        return full_map(describe_message(message), self.reference).at(self.tau)
 
-    def map_to_reference(self, gaussian):
-        """Map of any client, known or not."""
-        return full_map(gaussian, self.reference).at(self.tau)
-
-    def with_client(self, gaussian):
+    def with_client(self, message):
         """The same with one more client, which has no weight in the reference."""
-        client = gaussian.client
+        facts = describe_message(message).facts
         return replace(
             self,
-            facts={**self.facts, client: gaussian.facts},
+            facts={**self.facts, message.client: facts},
             weights=np.append(self.weights, 0.0),
-            maps={**self.maps, client: self.map_to_reference(gaussian)},
+            maps={**self.maps, message.client: self.make_map(message)},
         )
 
     def without_client(self, client):
@@ -281,110 +679,92 @@ class Alignment:
         )
 
 
-def pickled(*key, make):
-    """What is made for a key, as bytes.
+def solve_transport(
+    received, *, tau, shrinkage, memory, weights, solver, tol, max_iter, n_jobs, say
+):
+    """Solve for the alignment of clients from their messages.
 
-    joblib takes many small objects apart in Python, which takes longer than to solve
-    for few features; it stores bytes as they are.
+    All that does not depend on ``tau`` is cached by ``memory``.
     """
-    return pickle.dumps(make())
-
-
-def digest_of(X, groups):
-    """What tells the rows of clients apart, in a small part of the time of joblib's."""
-    digest = xxh3_128(np.ascontiguousarray(X))
-    digest.update(pickle.dumps((X.shape, X.dtype.str, groups)))
-    return digest.hexdigest()
-
-
-def moments_by_client(X, groups, n_jobs, known=None):
-    """Moments of the rows of each client, unless they are known."""
-    if known:
-        return {client: known[client] for client in groups.clients}
-    rows = (X[each] for each in groups.rows)
-    found = map_in_order(FeatureMoments.from_rows, rows, n_jobs)
-    return dict(zip(groups.clients, found, strict=True))
-
-
-def solve_moments(moments, joined, n_jobs, say, factors, shrinkage, weights, *settings):
-    """Alignment from the moments of each client; the joined ones have no weight.
-
-    ``factors`` say what part of its rows each of the others counts for.
-    """
-
-    def describe(named):
-        client, each = named
-        return _weigh(describe_rows(each, shrinkage, client), factors.get(client, 1))
-
-    known = list(map_in_order(describe, moments.items(), n_jobs))
-    founders = [each for each in known if each.client not in joined]
-    found = survey(founders, weights)
-    reference = solve_reference(found, lambda: founders, n_jobs, say, *settings)
-    names = [each.client for each in founders]
-    share_of = dict(zip(names, found.weights, strict=True))
+    settings = weights, solver, tol, max_iter
+    options = {"n_jobs": n_jobs, "say": say}
+    if memory is None:
+        found = solve_reference_and_maps(
+            received, received.in_memory, *settings, __version__, **options
+        )
+    else:
+        solve = check_memory(memory).cache(
+            solve_reference_and_maps, ignore=["n_jobs", "say"]
+        )
+        messages = list(received)
+        found = solve(messages, True, *settings, __version__, **options)
+    facts, shares, reference, maps = found
+    warn_about(facts, shrinkage)
+    converged = reference.residual <= tol
+    result = BarycenterResult(reference.n_iter, reference.residual, converged)
+    result._warn_unless_converged(tol)
+    if tau == "auto":
+        strength = tau_of_messages(received, facts)
+    else:
+        strength = float(tau)
+    names = received.names
     return Alignment(
-        {each.client: each.facts for each in known},
-        np.array([share_of.get(client, 0.0) for client in moments]),
+        dict(zip(names, facts, strict=True)),
+        shares,
         reference,
-        dict(zip(moments, _full_maps(known, reference, n_jobs), strict=True)),
+        {name: each.at(strength) for name, each in zip(names, maps, strict=False)},
+        strength,
+        tau == "auto",
+        shrinkage,
     )
 
 
-def _weigh(gaussian, factor):
-    return gaussian._replace(n_samples=gaussian.n_samples * factor)
+def solve_reference_and_maps(
+    messages, keep_maps, weights, solver, tol, max_iter, version, n_jobs, say
+):
+    """Facts and weights of clients, their reference, and full maps if they are kept.
 
-
-def solve_messages(messages, keep_maps, with_classes, weights, *settings, n_jobs, say):
-    """Alignment from the messages of all clients.
-
-    They are read once, once per pass of the solver, and once more to keep maps.
+    Messages are read once, once per pass of the solver, and once more to keep maps. The
+    ``version`` of the package makes results of another one unknown to a cache.
     """
-    class_means = []
-
-    def first_look():
-        for message in messages:
-            if with_classes:
-                class_means.append(_class_means_of(message))
-            yield message
 
     def gaussians():
         for message, known in zip(messages, found.facts, strict=True):
             yield describe_message(message, known.shrinkage)
 
-    found = survey(map_in_order(describe_message, first_look(), n_jobs), weights)
-    reference = solve_reference(found, gaussians, n_jobs, say, *settings)
-    maps = _full_maps(gaussians(), reference, n_jobs) if keep_maps else []
-    names = number_unnamed([each.client for each in found.facts])
-    return Alignment(
-        dict(zip(names, found.facts, strict=True)),
-        found.weights,
-        reference,
-        dict(zip(names, maps, strict=keep_maps)),
-        dict(zip(names, class_means, strict=with_classes)),
-    )
+    found = survey(map_in_order(describe_message, messages, n_jobs), weights)
+    reference = solve_reference(found, gaussians, n_jobs, say, solver, tol, max_iter)
+    maps = []
+    if keep_maps:
+        make = partial(full_map, reference=reference)
+        maps = list(map_in_order(make, gaussians(), n_jobs))
+    return found.facts, found.weights, reference, maps
 
 
-def _full_maps(gaussians, reference, n_jobs):
-    return map_in_order(lambda each: full_map(each, reference), gaussians, n_jobs)
-
-
-def _class_means_of(message):
-    """Number of rows and mean of each class that a client has rows of."""
-    if not hasattr(message, "class_means"):
-        raise ValueError(
-            "tau='auto' needs class counts and means, but the message of client "
-            f"{message.client!r} has none; pass y to client_update."
-        )
-    return message._means_held()
+def tau_of_messages(messages, facts):
+    """Strength in closed form, from the classes that messages describe."""
+    cells = []
+    for message in messages:
+        if not hasattr(message, "class_means"):
+            raise ValueError(
+                "tau='auto' needs class counts and means, but the message of client "
+                f"{message.client!r} has none; pass y to client_update."
+            )
+        cells.append(message.cells())
+    return tau_of_cells(cells, [each.total_variance for each in facts])
 
 
 # --------------------------------------------------------------------- warnings
 
 
+class DegenerateClientWarning(UserWarning):
+    """The covariance of a client contains little or no information."""
+
+
 def warn_about(facts, shrinkage):
     """Warn about clients whose covariance says little."""
     for note in degeneracy_notes(facts, shrinkage):
-        warn_user(note)
+        warn_user(note, DegenerateClientWarning)
 
 
 def degeneracy_notes(facts, shrinkage):

@@ -99,7 +99,7 @@ class AlignedClassifierMixin(ClientModelsMixin):
     with one.
     """
 
-    _aligner_constraint = [HasMethods(["fit_messages", "add_client"]), None]
+    _aligner_constraint = [HasMethods(["server_aggregate", "add_client"]), None]
 
     def add_client(self, X, client):
         """Give a client that joins later a map to the unchanged reference.
@@ -140,7 +140,7 @@ class AlignedClassifierMixin(ClientModelsMixin):
             )
         return AlignedModel.of(self.linear_model(), aligner.reference_, aligner.tau_)
 
-    def _fit_aligner(self, messages, keep_maps=True):
+    def _fit_aligner(self, messages):
         """Fit ``aligner_`` to the messages, if there is an aligner."""
         vars(self).pop("aligner_", None)  # of an earlier fit
         if self.aligner is None:
@@ -151,10 +151,9 @@ class AlignedClassifierMixin(ClientModelsMixin):
                     f"{name} is set on the aligner inside the classifier, which sees "
                     "the messages first; set it on the classifier instead."
                 )
-        aligner = clone(self.aligner)._fit_received(messages, keep_maps)
         if not any(sender.has_labels for sender in messages.senders):
             raise ValueError("no client sent labels: there is nothing to learn from.")
-        aligner._advise_on_messages()
+        aligner = clone(self.aligner).server_aggregate(messages.for_aligner())
         self.aligner_ = aligner
 
     def _aligned_messages(self, messages, push):

@@ -40,7 +40,7 @@ class ClassStatisticsClassifier(
         return ClassStatistics(classes.tolist(), counts, means, *part, client)
 
     def _learn(self, messages, seed):
-        self._fit_aligner(messages, keep_maps=messages.in_memory)
+        self._fit_aligner(messages)
         pooled = pool_statistics(
             self._aligned_messages(messages, ClassStatistics.pushed)
         )

@@ -175,10 +175,10 @@ class FedCOFClassifier(ClassStatisticsClassifier):
         return messages
 
     def _learn(self, messages, seed):
-        self._fit_aligner(messages, keep_maps=messages.in_memory)
+        self._fit_aligner(messages)
         pooled, n_clients = {}, Counter()
         for message in self._aligned_messages(messages, push_means):
-            held = message._means_held()
+            held = message.cells()
             pooled = merge_class_means(pooled, held)
             n_clients.update(held.keys())
         self.classes_, counts, means = stack_means(pooled)
@@ -207,7 +207,7 @@ def dispersion(message, classes, counts, means, n_clients):
     clients k that hold it, divided by their number less one; its scatter has as many
     times that as it has rows, less one.
     """
-    held = message._means_held()
+    held = message.cells()
     index = np.searchsorted(classes, list(held))
     rows = np.array([count for count, _ in held.values()])
     apart = np.array([mean for _, mean in held.values()]) - means[index]

@@ -154,7 +154,7 @@ class FedMergeClassifier(FoldedHeadsMixin, LocalHeadsMixin, OneShotClassifier):
 
     def _learn(self, messages, seed):
         self._check_curvature(messages, self.curvature, f"curvature={self.curvature!r}")
-        self._fit_aligner(messages, keep_maps=messages.in_memory)
+        self._fit_aligner(messages)
         self._warn_if_all_have_one_class(messages)
         self.classes_, self.coef_, self.intercept_ = merge_heads(
             lambda: self._aligned_messages(messages, CurvedHead.pushed),

@@ -95,7 +95,7 @@ def pool_statistics(messages):
         scatter += np.outer(n_samples * share * apart, apart)
         mean = mean + share * apart
         n_samples += added
-        means = merge_class_means(means, message._means_held())
+        means = merge_class_means(means, message.cells())
     return PooledStatistics(*stack_means(means), scatter)
 
 

@@ -221,7 +221,7 @@ default="pooled"
         X = self._read_joining_client(X, client)
         self.aligner_.add_client(X, client, y)
         self._forget(client)
-        fit = self.aligner_._joined[client]
+        fit = self.aligner_._joined[client].guess
         if fit is None:
             return SiteReport.of_labels(self, client, y)
         return self._report(client, X, fit)
@@ -413,7 +413,7 @@ default="pooled"
             n_jobs=self.n_jobs,
             verbose=self.verbose,
         )
-        self.aligner_ = aligner._fit_received(messages, keep_maps=messages.in_memory)
+        self.aligner_ = aligner.server_aggregate(messages.for_aligner())
         self._by_client = isinstance(self.priors, str) and self.priors == "client"
         shares = aligner._aligned().model.class_shares
         if not isinstance(self.priors, str):
@@ -458,7 +458,8 @@ default="pooled"
     def _labelled_cells(self, client):
         """Rows and means of each class at a client; empty if it has no labels."""
         alignment = self.aligner_._aligned()
-        is_guessed = self.aligner_._joined.get(client) is not None
+        joined = self.aligner_._joined.get(client)
+        is_guessed = joined is not None and joined.guess is not None
         if is_guessed or client not in alignment.sites:
             return ()
         return alignment.rows_and_means(alignment.sites[client])

@@ -140,7 +140,8 @@ def _aggregate(arguments):
     except MessageError as error:
         raise in_words_of_commands(error) from error
     classifier = None if model is folder is None else fitted
-    reference = fitted if classifier is None else classifier.aligner_.reference_
+    aligner = fitted if classifier is None else classifier.aligner_
+    reference = aligner.reference_
     _print_facts(received.senders, reference, classifier, arguments.tau)
     print(f"what each client adds:\n{received.clients_report}")
     for_sites = {}

@@ -322,7 +322,7 @@ def findings_of_messages(paths, tau=None, begin=lambda part: None):
         model = mixed
         if is_asked or not has_classes:
             aligner = FederatedOTAligner(tau, tol=ROUGHLY, **SILENT)
-            model = aligner.fit_messages(received)
+            model = aligner.server_aggregate(received)
         senders = received.senders
     except MessageError as error:
         raise in_words_of_commands(error) from error

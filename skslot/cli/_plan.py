@@ -178,7 +178,7 @@ def _with_scaling(arguments):
     try:
         with plain_warnings():
             scaler = FederatedScaler(outliers=arguments.outliers)
-            answer = scaler.server_aggregate(received)
+            answer = scaler.server_aggregate(received).statistics_
     except MessageError as error:
         raise in_words_of_commands(error) from error
     print(f"clients: {len(received.senders)}, rows: {answer.n_samples}")

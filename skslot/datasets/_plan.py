@@ -436,7 +436,7 @@ class StudyPlan:
                 "the statistics are not on features that this plan makes: summarize "
                 "for scaling by this plan."
             )
-        scaler = FederatedScaler().fit_messages([statistics])
+        scaler = FederatedScaler().server_aggregate([statistics])
         names = self.feature_names
         columns = []
         for column in self.columns:

@@ -6,7 +6,12 @@ from numbers import Integral
 import numpy as np
 
 from .._linalg import pack_triangle, packed_diagonal, unpack_triangle
-from ..statistics import is_constant, shrink_covariance, shrinkage_coefficient
+from ..statistics import (
+    floor_shrinkage,
+    is_constant,
+    shrink_covariance,
+    shrinkage_coefficient,
+)
 from ._checks import (
     MAX_COUNT,
     check_covariance,
@@ -67,6 +72,37 @@ class ClientStatistics(Message):
     privacy: dict | None = Message.fact(
         "guarantee of differential privacy", default=None
     )
+
+    # Moments of the rows, kept where the message was made: more rows can be added.
+    # They are not sent.
+    moments = None
+
+    @classmethod
+    def from_moments(cls, moments, shrinkage="ledoit_wolf", client=None):
+        """Summarise rows by their moments.
+
+        Parameters
+        ----------
+        moments : FeatureMoments
+            Moments of the rows. The message keeps them, but they are not sent.
+        shrinkage : {"ledoit_wolf", "oas"} or float in [0, 1], default="ledoit_wolf"
+            Weight of the identity. It is raised if the shrunk covariance would be
+            nearly singular.
+        client : object, default=None
+            Name of the client.
+
+        Returns
+        -------
+        statistics : ClientStatistics
+            The message.
+        """
+        sample, coefficient = moments.sample_covariance(), moments.shrinkage(shrinkage)
+        coefficient = floor_shrinkage(sample, coefficient)
+        message = cls.from_covariance(
+            moments.n_samples, moments.mean, sample, coefficient, client
+        )
+        vars(message)["moments"] = moments
+        return message
 
     @classmethod
     def from_covariance(cls, n_samples, mean, covariance, shrinkage, client=None):

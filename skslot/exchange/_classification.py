@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from .._linalg import pack_triangle, packed_diagonal, unpack_triangle
-from ..statistics import average_rows, shrinkage_coefficient
+from ..statistics import average_rows, floor_shrinkage, shrinkage_coefficient
 from ._alignment import ClientStatistics
 from ._checks import (
     check_choice,
@@ -43,8 +43,14 @@ class _ClassMessage(Message):
         """Mean of all rows."""
         return average_rows(self.class_means, self.counts)
 
-    def _means_held(self):
-        """Number of rows and mean of each class that the client has rows of."""
+    def cells(self):
+        """Return the number of rows and the mean of each class that the client holds.
+
+        Returns
+        -------
+        cells : dict
+            Pairs of a number and a mean, by label.
+        """
         rows = zip(self.classes, self.counts.tolist(), self.class_means, strict=True)
         return {label: (count, mean) for label, count, mean in rows if count > 0}
 
@@ -254,6 +260,44 @@ class ClassStatistics(_AlignableMessage):
     privacy: dict | None = Message.fact(
         "guarantee of differential privacy", default=None
     )
+
+    # Moments of the rows, kept where the message was made; they are not sent.
+    moments = None
+
+    @classmethod
+    def from_moments(cls, moments, class_means, shrinkage=None, client=None):
+        """Summarise rows by their moments and the means of their classes.
+
+        Parameters
+        ----------
+        moments : FeatureMoments
+            Moments of the rows. The message keeps them, but they are not sent.
+        class_means : dict
+            For each label the number of rows and their mean, as
+            :func:`skslot.statistics.class_means` returns them.
+        shrinkage : {"ledoit_wolf", "oas"} or float in [0, 1], default=None
+            Shrinkage for alignment, see :class:`ClientStatistics`; None leaves it out.
+        client : object, default=None
+            Name of the client.
+
+        Returns
+        -------
+        message : ClassStatistics
+            The message.
+        """
+        sample, coefficient = moments.sample_covariance(), []
+        if shrinkage is not None:
+            coefficient = [floor_shrinkage(sample, moments.shrinkage(shrinkage))]
+        message = cls(
+            list(class_means),
+            np.array([count for count, _ in class_means.values()], dtype=np.int32),
+            np.array([mean for _, mean in class_means.values()]),
+            pack_triangle(sample),
+            np.array(coefficient, dtype=np.float64),
+            client,
+        )
+        vars(message)["moments"] = moments
+        return message
 
     @property
     def class_means(self):

@@ -33,10 +33,10 @@ def _moments(message):
     if hasattr(message, "soft_labels") and not message.means.size:
         return _moments_of_rows(message)
     class_means = None
-    if hasattr(message, "_means_held"):
+    if hasattr(message, "cells"):
         if not message.class_means.size:
             return None, None, None
-        class_means = message._means_held()
+        class_means = message.cells()
     elif not hasattr(message, "mean"):
         return None, None, None
     mean, arrays = message.mean, message._wire_arrays()

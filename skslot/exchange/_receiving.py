@@ -213,6 +213,13 @@ class ReceivedMessages:
         self.outliers = outliers
         self.max_client_share = max_client_share
         self._senders = self._factors = self._report = None
+        self._is_final = False
+
+    def for_aligner(self):
+        """The same messages for an aligner, which is not to judge them once more."""
+        self._read_all()
+        self._is_final = True
+        return self
 
     @property
     def is_read(self):
@@ -432,6 +439,8 @@ def receive(messages, *kinds, wire_dtype=None, outliers=None, max_client_share=N
     [('A', 50), ('B', 30)]
     """
     if isinstance(messages, ReceivedMessages):
+        if messages._is_final:
+            return messages
         if not messages.is_read:
             messages.kinds, messages.wire_dtype = kinds, wire_dtype
             messages.outliers, messages.max_client_share = outliers, max_client_share

@@ -137,7 +137,7 @@ def server_steps(estimator):
         joint = _joint(classifier.linear_model(), aligner.reference_, aligner.tau)
         return Result(aligner.reference_, joint, classifier.client_model)
     statistics = yield Request("statistics", outliers=aligner.outliers)
-    reference = aligner.server_aggregate(statistics)
+    reference = aligner.server_aggregate(statistics).reference_
     if classifier is None:
         return Result(reference, None, lambda client: reference)
     yield from _learn(classifier, {"reference": reference})

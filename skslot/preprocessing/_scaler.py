@@ -3,17 +3,17 @@
 from numbers import Integral
 
 import numpy as np
-from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from .._clients import ClientGroups, ClientTransformerMixin, check_client_name
+from .._clients import ClientGroups, check_client_name
 from .._sklearn_compat import StrOptions, _fit_context
+from ..base import FederatedTransformer
 from ..exchange import ColumnStatistics, receive
 from ..statistics import column_moments, is_constant
 from ..trust import ClientFacts, guard_clients
 
 
-class FederatedScaler(ClientTransformerMixin, BaseEstimator):
+class FederatedScaler(FederatedTransformer):
     """Standardize features by the mean and variance of the rows of all clients.
 
     Every client sends how many values each feature has, their mean and the sum of
@@ -85,8 +85,8 @@ class FederatedScaler(ClientTransformerMixin, BaseEstimator):
     What sites do, each with its own rows:
 
     >>> messages = [scaler.client_update(X[:2]), scaler.client_update(X[2:])]
-    >>> answer = scaler.server_aggregate(messages)
-    >>> FederatedScaler().fit_messages([answer]).transform(X[2:])
+    >>> answer = FederatedScaler().server_aggregate(messages).statistics_
+    >>> FederatedScaler().server_aggregate([answer]).transform(X[2:])
     array([[0.4472136 ,        nan],
            [1.34164079, 1.22474487]])
     """
@@ -142,47 +142,25 @@ class FederatedScaler(ClientTransformerMixin, BaseEstimator):
         return _summarize(self._read_client(X, client), client)
 
     def server_aggregate(self, messages):
-        """Server step: join what the clients sent.
-
-        Needs no fit, changes nothing, and is what ``fit`` does once.
+        """Server step: fit the scaler to the messages of all clients.
 
         Parameters
         ----------
         messages : iterable of ColumnStatistics
-            One message per client.
-
-        Returns
-        -------
-        statistics : ColumnStatistics
-            The message to all clients, which :meth:`fit_messages` makes a scaler of.
-        """
-        self._validate_params()
-        received = receive(messages, ColumnStatistics, outliers=self.outliers)
-        return ColumnStatistics.joined(received)
-
-    # ------------------------------------------------------------------ fitting
-
-    @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X, y=None, client_ids=None):
-        """Run the client step on each client, then the server step.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Features of all clients, in any order.
-        y : array-like of shape (n_samples,), default=None
-            Ignored.
-        client_ids : array-like of shape (n_samples,), default=None
-            Client of each row; the result does not depend on it.
+            One message per client or, at a client, the answer of the server alone.
 
         Returns
         -------
         self : object
-            The fitted scaler.
+            The fitted scaler. Its ``statistics_`` are the message to all clients.
         """
-        self._refuse_one_id_for_all(client_ids)
-        messages = self._messages(X, client_ids, reset=True)
-        return self._learn({each.client: each for each in messages})
+        self._validate_params()
+        received = receive(messages, ColumnStatistics)
+        self._learn(dict(zip(received.names, received, strict=True)))
+        n_features = received.senders[0].n_features
+        self.n_features_in_ = n_features + (self.client_column is not None)
+        self._forget_names()
+        return self
 
     @_fit_context(prefer_skip_nested_validation=True)
     def partial_fit(self, X, y=None, client_ids=None):
@@ -203,35 +181,14 @@ class FederatedScaler(ClientTransformerMixin, BaseEstimator):
             The scaler with the rows added.
         """
         known = dict(getattr(self, "_by_client", {}))
-        for added in self._messages(X, client_ids, reset=not known):
+        X, groups = self._read_rows(X, client_ids, reset=not known, adding=True)
+        self._check_width(X)
+        for added in self._client_updates(X, None, groups):
             client = added.client
             if client in known:
                 added = ColumnStatistics.joined([known[client], added])
             known[client] = added
         return self._learn(known)
-
-    def fit_messages(self, messages):
-        """Learn from what the clients sent, or from what the server answered.
-
-        As ``fit``, at a place that has not got the rows.
-
-        Parameters
-        ----------
-        messages : iterable of ColumnStatistics
-            One message per client, or only the one of :meth:`server_aggregate`.
-
-        Returns
-        -------
-        self : object
-            The fitted scaler.
-        """
-        self._validate_params()
-        received = receive(messages, ColumnStatistics)
-        by_client = dict(zip(received.names, received, strict=True))
-        n_features = received.senders[0].n_features
-        self._forget_names()
-        self.n_features_in_ = n_features + (self.client_column is not None)
-        return self._learn(by_client)
 
     # ------------------------------------------------------------- transforming
 
@@ -292,12 +249,11 @@ class FederatedScaler(ClientTransformerMixin, BaseEstimator):
 
     # ------------------------------------------------------------------ helpers
 
-    def _messages(self, X, client_ids, reset):
-        """What each of the clients would send."""
-        X, groups = self._read_rows(X, client_ids, reset=reset, adding=True)
+    def _validate_rows(self, X, y, client_ids):
+        self._refuse_one_id_for_all(client_ids)
+        X, groups = self._read_rows(X, client_ids, reset=True, adding=True)
         self._check_width(X)
-        pairs = zip(groups.clients, groups.rows, strict=True)
-        return [_summarize(X[rows], client) for client, rows in pairs]
+        return X, None, groups
 
     def _learn(self, by_client):
         """Join the messages of all clients but those that are left out."""

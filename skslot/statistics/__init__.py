@@ -3,14 +3,22 @@
 from ._classes import class_means, merge_class_means
 from ._columns import ColumnMoments, column_moments, merge_column_moments
 from ._constant import average_rows, is_constant
-from ._moments import FeatureMoments, shrink_covariance, shrinkage_coefficient
+from ._moments import (
+    SHRINKAGE_FLOOR,
+    FeatureMoments,
+    floor_shrinkage,
+    shrink_covariance,
+    shrinkage_coefficient,
+)
 
 __all__ = [
     "ColumnMoments",
+    "SHRINKAGE_FLOOR",
     "FeatureMoments",
     "average_rows",
     "class_means",
     "column_moments",
+    "floor_shrinkage",
     "is_constant",
     "merge_class_means",
     "merge_column_moments",

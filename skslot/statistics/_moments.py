@@ -11,6 +11,13 @@ from ._constant import average_rows
 # are kept in another unit, by its power of two.
 SMALL = 2.0**-170
 SMALL_EXPONENT = -380
+# Smallest eigenvalue of a covariance to be inverted, relative to their mean. A shrunk
+# covariance has no eigenvalue below its shrinkage in this unit, so that raising the
+# shrinkage to the floor is enough. At 1e-6 the barycenter solvers stall.
+SHRINKAGE_FLOOR = 1e-4
+# Eigenvalues of covariances from float32 or from a wire format: what is below this
+# share of the mean is rounding.
+ROUNDING = 1e-6
 # Enough rows that adding their products (m^2 work) disappears behind computing them
 # (rows * m^2 work), few enough to stay in the cache.
 TILE_ROWS = 1024
@@ -178,12 +185,25 @@ class FeatureMoments:
         coefficient : float
             The coefficient, between 0 and 1.
         """
+        sample, coefficient = self.sample_covariance(), self.shrinkage(shrinkage)
+        return shrink_covariance(sample, coefficient, out=sample), coefficient
+
+    def shrinkage(self, shrinkage="ledoit_wolf"):
+        """Compute the shrinkage coefficient of the covariance.
+
+        Parameters
+        ----------
+        shrinkage : {"ledoit_wolf", "oas"} or float in [0, 1], default="ledoit_wolf"
+            How to choose it; a number is the coefficient.
+
+        Returns
+        -------
+        coefficient : float
+            Weight of the identity, between 0 and 1.
+        """
         sample = self.sample_covariance()
         scaled = np.ldexp(sample, -2 * self._exponent) if self._exponent else sample
-        coefficient = shrinkage_coefficient(
-            shrinkage, scaled, self.n_samples, self._quartic
-        )
-        return shrink_covariance(sample, coefficient, out=sample), coefficient
+        return shrinkage_coefficient(shrinkage, scaled, self.n_samples, self._quartic)
 
     def sample_covariance(self):
         """Covariance divided by ``n_samples``, without shrinkage.
@@ -349,6 +369,50 @@ def shrink_covariance(covariance, coefficient, out=None):
     shrunk = np.multiply(covariance, 1.0 - coefficient, out=out)
     shrunk.flat[:: len(shrunk) + 1] += coefficient * mean_eigenvalue
     return shrunk
+
+
+def floor_shrinkage(covariance, coefficient):
+    """Raise a shrinkage coefficient until the shrunk covariance can be inverted.
+
+    Parameters
+    ----------
+    covariance : ndarray of shape (n_features, n_features)
+        A sample covariance. If it was sent in float16, it may have negative
+        eigenvalues.
+    coefficient : float
+        Weight of the identity, in [0, 1].
+
+    Returns
+    -------
+    coefficient : float
+        The coefficient, raised if an eigenvalue of the shrunk covariance is below
+        1e-4 of their mean.
+
+    See Also
+    --------
+    shrink_covariance : Applies the coefficient.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skslot.statistics import floor_shrinkage
+    >>> floor_shrinkage(np.diag([1.0, 0.0]), 0.0)
+    0.0001
+    """
+    mean_eigenvalue = np.trace(covariance) / len(covariance)
+    if not mean_eigenvalue > 0:  # constant rows, which no shrinkage can help
+        return coefficient
+    excess = shrink_covariance(covariance, coefficient)
+    # just below the floor, so that a coefficient at the floor passes
+    excess.flat[:: len(excess) + 1] -= 0.99 * SHRINKAGE_FLOOR * mean_eigenvalue
+    try:
+        np.linalg.cholesky(excess)
+    except np.linalg.LinAlgError:
+        least = np.linalg.eigvalsh(covariance)[0] / mean_eigenvalue
+        if least > -ROUNDING:  # zero but for rounding
+            return SHRINKAGE_FLOOR
+        return float((SHRINKAGE_FLOOR - least) / (1.0 - least))
+    return coefficient
 
 
 def shrinkage_coefficient(shrinkage, covariance, n_samples, quartic=None):

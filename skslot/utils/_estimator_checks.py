@@ -256,7 +256,7 @@ def check_classifier_does_not_depend_on_jobs(classifier, X, y, client_ids):
 def check_aligner_fit_is_its_steps(aligner, X, y, client_ids):
     """``fit`` and ``transform`` are the three steps."""
     messages = _messages(aligner, X, y, client_ids)
-    reference = clone(aligner).server_aggregate(messages)
+    reference = clone(aligner).server_aggregate(messages).reference_
     aligned = aligner.fit(X, y, client_ids=client_ids).transform(X, client_ids)
     for message in messages:
         rows = client_ids == message.client
@@ -307,9 +307,9 @@ def check_transformer_fits_messages(transformer, X, y, client_ids):
     messages = _messages(transformer, X, y, client_ids)
     expected = clone(transformer).fit(X, y, client_ids=client_ids)
     for source in (messages, OneByOne(messages)):
-        fitted = clone(transformer).fit_messages(source)
+        fitted = clone(transformer).server_aggregate(source)
         check_is_fitted(fitted)
-        complaint = "fit_messages gives another transformer than fit."
+        complaint = "server_aggregate gives another transformer than fit."
         _assert_same(fitted, expected, X, client_ids, complaint)
 
 
@@ -336,8 +336,8 @@ def check_transformer_can_be_undone(transformer, X, y, client_ids):
 def check_preprocessor_fit_is_its_steps(preprocessor, X, y, client_ids):
     """What the server answers is all that a client needs."""
     messages = _messages(preprocessor, X, y, client_ids)
-    answer = clone(preprocessor).server_aggregate(messages)
-    by_hand = clone(preprocessor).fit_messages([answer])
+    answer = clone(preprocessor).server_aggregate(messages).statistics_
+    by_hand = clone(preprocessor).server_aggregate([answer])
     fitted = preprocessor.fit(X, y, client_ids=client_ids)
     complaint = "fit gives another preprocessor than the answer of the server."
     _assert_same(fitted, by_hand, X, client_ids, complaint)

@@ -297,7 +297,7 @@ def test_refused_rows_leave_the_aligner_unchanged(clients):
     with pytest.raises(ValueError, match="contains NaN"):
         aligner.partial_fit(spoilt, client_ids=ids)
     assert aligner.reference_ == reference
-    assert aligner._moments["oslo"].n_samples == SIZES[2]
+    assert aligner.statistics_[-1].n_samples == SIZES[2]
 
 
 def test_partial_fit_refuses_another_width(clients):
@@ -424,7 +424,7 @@ def test_bad_parameters_are_refused_by_the_steps(clients, params):
     X, _ = clients
     good, bad = FederatedOTAligner(), FederatedOTAligner(**params)
     message = good.client_update(X)
-    reference = good.server_aggregate([message])
+    reference = good.server_aggregate([message]).reference_
     (name,) = params
     with pytest.raises(InvalidParameterError, match=name):
         bad.client_update(X)

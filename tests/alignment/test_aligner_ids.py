@@ -82,8 +82,8 @@ def test_ids_come_in_any_container(X, ids, expected, name):
 @pytest.mark.parametrize("name", CONTAINERS)
 def test_clients_print_as_plain_strings(X, ids, name):
     aligner = FederatedOTAligner().fit(X, client_ids=CONTAINERS[name](ids))
-    assert list(aligner._moments) == ["berlin", "lima", "oslo"]
-    assert {type(client) for client in aligner._moments} == {str}
+    assert aligner.clients_.tolist() == ["berlin", "lima", "oslo"]
+    assert {type(message.client) for message in aligner.statistics_} == {str}
     assert aligner.clients_.dtype.kind == "U"
 
 

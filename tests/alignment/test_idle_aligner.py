@@ -18,7 +18,7 @@ def fit(aligner, how, X, ids):
     if how != "fit_messages":
         return getattr(aligner, how)(X, client_ids=ids)
     names = np.unique(ids)
-    return aligner.fit_messages(
+    return aligner.server_aggregate(
         [aligner.client_update(X[ids == name], client=str(name)) for name in names]
     )
 
@@ -60,7 +60,7 @@ def test_reference_is_there_when_the_files_are_gone(clients, tmp_path):
     paths = [tmp_path / f"{message.client}.slot" for message in expected.statistics_]
     for message, path in zip(expected.statistics_, paths, strict=True):
         message.save(path, "float64")
-    aligner = FederatedOTAligner(0).fit_messages(load_messages(paths))
+    aligner = FederatedOTAligner(0).server_aggregate(load_messages(paths))
     for path in paths:
         path.unlink()
     assert aligner.reference_ == expected.reference_

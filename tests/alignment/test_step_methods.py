@@ -26,7 +26,7 @@ def align_by_hand(aligner, X, ids):
     """What the sites and the server do, without fit or transform."""
     rows = {client: ids == client for client in np.unique(ids)}
     messages = {c: aligner.client_update(X[rows[c]], client=c) for c in rows}
-    reference = aligner.server_aggregate(messages.values())
+    reference = aligner.server_aggregate(messages.values()).reference_
     aligned = np.empty_like(X, order="C")
     for client, message in messages.items():
         client_map = aligner.client_map(message, reference)
@@ -64,19 +64,28 @@ def test_steps_are_exact_whatever_the_memory_layout(
     assert aligner.reference_ == reference
 
 
-def test_steps_need_no_fit_and_leave_no_trace(clients):
+def test_steps_at_a_client_need_no_fit_and_leave_no_trace(clients):
     X, ids = clients
+    reference = FederatedOTAligner().fit(X, client_ids=ids).reference_
     aligner = FederatedOTAligner()
     before = copy.deepcopy(vars(aligner))
-    align_by_hand(aligner, X, ids)
+    aligner.client_map(aligner.client_update(X), reference)
     assert vars(aligner) == before
+
+
+def test_server_step_fits_and_returns_the_aligner(clients):
+    X, ids = clients
+    aligner = FederatedOTAligner()
+    messages = FederatedOTAligner().fit(X, client_ids=ids).statistics_
+    assert aligner.server_aggregate(messages) is aligner
+    assert aligner.clients_.tolist() == [each.client for each in messages]
 
 
 def test_steps_return_the_documented_messages(clients):
     X, _ = clients
     aligner = FederatedOTAligner(tau=0.7)
     message = aligner.client_update(X, client="A")
-    reference = aligner.server_aggregate([message])
+    reference = aligner.server_aggregate([message]).reference_
     client_map = aligner.client_map(message, reference)
     assert isinstance(message, ClientStatistics)
     assert isinstance(reference, AlignmentReference)
@@ -88,7 +97,8 @@ def test_steps_return_the_documented_messages(clients):
 def test_server_takes_any_iterable_of_messages(clients, make):
     X, ids = clients
     aligner = FederatedOTAligner().fit(X, client_ids=ids)
-    assert aligner.server_aggregate(make(aligner.statistics_)) == aligner.reference_
+    server = FederatedOTAligner().server_aggregate(make(aligner.statistics_))
+    assert server.reference_ == aligner.reference_
 
 
 def test_server_refuses_no_messages():
@@ -110,7 +120,7 @@ def test_server_refuses_clients_of_different_width(clients):
 def test_map_to_a_reference_of_other_width_is_refused(clients):
     X, _ = clients
     aligner = FederatedOTAligner()
-    reference = aligner.server_aggregate([aligner.client_update(X)])
+    reference = aligner.server_aggregate([aligner.client_update(X)]).reference_
     message = aligner.client_update(X[:, :2], client="B")
     with pytest.raises(ValueError, match="client 'B' has 2 features, the reference 4"):
         aligner.client_map(message, reference)

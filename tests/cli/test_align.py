@@ -14,7 +14,7 @@ from skslot.exchange import MixedEffectsModel
 def reference(site):
     """The reference of all, beside the features of A."""
     messages = [message_of(client, labels=False) for client in SITES]
-    reference = FederatedOTAligner().server_aggregate(messages)
+    reference = FederatedOTAligner().server_aggregate(messages).reference_
     reference.save("reference.slot", "float64")
     return reference
 
@@ -109,7 +109,7 @@ def test_known_site_is_moved_by_what_it_had_sent(mixed_model, capsys):
     command = "align features.npz --reference global.slot --client A -o out.npz"
     assert run(f"{command} --statistics A.slot") == 0
     fitted = MixedEffectsAligner(tau="auto")
-    fitted.fit_messages([message_of(client) for client in "ABC"])
+    fitted.server_aggregate([message_of(client) for client in "ABC"])
     rows = X[CLIENTS == "A"]
     with np.load("out.npz") as file:
         expected = fitted.transform(rows, client_ids="A")

@@ -107,7 +107,7 @@ def test_other_dimension_is_refused_naming_both():
 def test_reference_of_another_encoder_is_refused():
     aligner = FederatedOTAligner()
     messages = sent(aligner, "resnet", "resnet")
-    reference = aligner.server_aggregate(messages)
+    reference = aligner.server_aggregate(messages).reference_
     aligner.client_map(messages[0], reference)
     with pytest.raises(MessageError, match="'A' .* 'clip', the reference of 'resnet'"):
         aligner.client_map(messages[0].with_encoder("clip"), reference)

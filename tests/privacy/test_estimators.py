@@ -87,7 +87,7 @@ def test_aligners_see_noisy_messages_only(aligner, seeded):
             )
             for site in np.unique(IDS).tolist()
         ]
-    by_hand = clone(aligner).fit_messages(messages)
+    by_hand = clone(aligner).server_aggregate(messages)
     moved = fitted.transform(X, client_ids=IDS)
     assert np.array_equal(moved, by_hand.transform(X, client_ids=IDS))
     assert [m.privacy for m in fitted.statistics_] == [BUDGET.guarantee] * 4

@@ -133,9 +133,11 @@ def test_aligner_leaves_out_the_same_in_all_ways_to_fit_it(aligner):
     fitted = fit_leaving_out(aligner)
     guarded = clone(aligner).set_params(outliers="leave_out")
     with pytest.warns(UserWarning, match="was left out"):
-        by_messages = clone(guarded).fit_messages(messages_of(aligner, POISONED))
+        by_messages = clone(guarded).server_aggregate(messages_of(aligner, POISONED))
     with pytest.warns(UserWarning, match="was left out"):
-        reference = clone(guarded).server_aggregate(messages_of(aligner, POISONED))
+        reference = (
+            clone(guarded).server_aggregate(messages_of(aligner, POISONED)).reference_
+        )
     in_chunks = clone(guarded)
     for rows in np.array_split(np.arange(len(X)), 3):
         in_chunks.partial_fit(POISONED[rows], Y[rows], client_ids=IDS[rows])
@@ -345,7 +347,7 @@ def test_capped_aligner_is_the_same_by_rows_and_by_messages(aligner):
         aligner.client_update(rows[ids == c], labels[ids == c], client=c)
         for c in CLIENTS
     ]
-    by_messages = clone(capped).fit_messages(messages)
+    by_messages = clone(capped).server_aggregate(messages)
     np.testing.assert_allclose(
         by_messages.transform(X, client_ids=IDS),
         fitted.transform(X, client_ids=IDS),
@@ -390,8 +392,8 @@ def test_a_cap_that_clients_with_labels_cannot_keep_says_so():
 @each_aligner
 def test_capped_aligner_has_messages_as_they_were_sent(aligner):
     messages = messages_of(aligner)
-    capped = clone(aligner).set_params(max_client_share=0.26).fit_messages(messages)
-    plain = clone(aligner).fit_messages(messages)
+    capped = clone(aligner).set_params(max_client_share=0.26).server_aggregate(messages)
+    plain = clone(aligner).server_aggregate(messages)
     assert capped.statistics_ == plain.statistics_
     assert all(each.to_bytes() for each in capped.statistics_)
 
@@ -450,10 +452,10 @@ def test_a_single_client_has_a_report():
 
 def test_messages_that_do_not_say_how_many_rows_cannot_be_weighed():
     aligner = FederatedOTAligner()
-    reference = aligner.server_aggregate(messages_of(aligner))
+    reference = aligner.server_aggregate(messages_of(aligner)).reference_
     guarded = FederatedOTAligner(outliers="leave_out")
     with pytest.raises(ValueError, match="how many rows each client has"):
-        guarded.fit_messages([reference])
+        guarded.server_aggregate([reference])
 
 
 # ------------------------------------------------------------- columns of tables

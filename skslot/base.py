@@ -1,0 +1,130 @@
+"""Base of all federated estimators: ``fit`` is a client step and a server step."""
+
+import numpy as np
+from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from ._clients import ClientAwareMixin, insert_client_column
+from ._parallel import map_in_order
+from ._sklearn_compat import _fit_context
+
+
+class FederatedEstimator(ClientAwareMixin, BaseEstimator):
+    """Estimator whose ``fit`` runs two public steps.
+
+    A subclass has two methods:
+
+    - ``client_update(X, y=None, *, classes=None, client=None)`` summarises the rows of
+      one client in a :class:`~skslot.exchange.Message`. It changes nothing.
+    - ``server_aggregate(messages)`` fits the estimator to the messages of all clients
+      and returns it.
+
+    ``fit`` groups the rows by client, runs the first step for each client and the
+    second step once. So what a search evaluates in one process is what sites and a
+    server compute.
+    """
+
+    __metadata_request__fit = {"client_ids": True}
+    __metadata_request__partial_fit = {"client_ids": True}
+
+    # Threads over clients, for estimators without this parameter.
+    n_jobs = None
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X, y=None, client_ids=None):
+        """Run the client step on the rows of each client, then the server step.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Features of all clients, in any order.
+        y : array-like of shape (n_samples,), default=None
+            Labels, if the estimator needs them. Client ids are not labels: pass them
+            as ``client_ids``.
+        client_ids : array-like of shape (n_samples,), default=None
+            Client of each sample. If None, all samples are treated as one client.
+
+        Returns
+        -------
+        self : object
+            The fitted estimator.
+        """
+        X, y, groups = self._validate_rows(X, y, client_ids)
+        columns = vars(self).get("feature_names_in_")
+        self.server_aggregate(self._client_updates(X, y, groups))
+        if columns is not None:  # messages have no names of columns
+            self.feature_names_in_ = columns
+        return self
+
+    def _client_updates(self, X, y, groups):
+        """Return the message of each client, in the order of the clients."""
+        classes = None if y is None else np.unique(y)
+
+        def update(client_rows):
+            client, rows = client_rows
+            labels = None if y is None else y[rows]
+            return self.client_update(X[rows], labels, classes=classes, client=client)
+
+        pairs = zip(groups.clients, groups.rows, strict=True)
+        return list(map_in_order(update, pairs, self.n_jobs))
+
+
+class FederatedTransformer(OneToOneFeatureMixin, TransformerMixin, FederatedEstimator):
+    """Transforms rows of clients, with or without the column of ids.
+
+    The estimator also has a parameter ``keep_client_column``.
+    """
+
+    __metadata_request__transform = {"client_ids": True}
+    __metadata_request__inverse_transform = {"client_ids": True}
+
+    def fit_transform(self, X, y=None, client_ids=None):
+        """Fit, and transform the same rows.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Features of all clients.
+        y : array-like of shape (n_samples,), default=None
+            Labels, if they are needed.
+        client_ids : array-like of shape (n_samples,), default=None
+            Client of each row; handed to both ``fit`` and ``transform``.
+
+        Returns
+        -------
+        X_transformed : ndarray of shape (n_samples, n_features)
+            Features as ``transform`` returns them.
+        """
+        return self.fit(X, y, client_ids).transform(X, client_ids)
+
+    def get_feature_names_out(self, input_features=None):
+        check_is_fitted(self)
+        names = super().get_feature_names_out(input_features)
+        if self.client_column is None or self.keep_client_column:
+            return names
+        has_names = input_features is not None or hasattr(self, "feature_names_in_")
+        if isinstance(self.client_column, str) and not has_names:
+            raise ValueError(
+                "fitted from messages, which have no names of columns; pass "
+                f"input_features, with {self.client_column!r} among them."
+            )
+        return self._without_client_column(names)
+
+    def _with_client_column(self, features, X):
+        """Transformed features, with the column of ids of X if it is to be kept."""
+        if self.client_column is None or not self.keep_client_column:
+            return features
+        return insert_client_column(features, X, self.client_column)
+
+    def _check_width(self, X):
+        """Refuse rows of another number of features, which the column of ids is not."""
+        n_features = self.n_features_in_ - (self.client_column is not None)
+        if X.shape[1] != n_features:
+            raise ValueError(
+                f"X has {X.shape[1]} features, but {n_features} were fitted."
+            )
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
