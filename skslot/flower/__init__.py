@@ -2,12 +2,10 @@
 
 from ._client import make_client_app
 from ._exchanges import FederationReport
-from ._secure import SecureAggregation
 from ._server import make_server_app
 
 __all__ = [
     "FederationReport",
-    "SecureAggregation",
     "make_client_app",
     "make_server_app",
 ]

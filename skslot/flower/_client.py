@@ -8,7 +8,6 @@ from functools import partial
 from .._optional import import_optional
 from ..exchange import Message, MessageError
 from ._protocol import ClientSteps
-from ._secure import STEPS, SecureSteps, check_sums_suffice
 
 # Name of the record in each message, and of what is kept between them.
 RECORD = "skslot"
@@ -32,7 +31,6 @@ def make_client_app(
     min_samples=Message.MIN_SAMPLES,
     wire_dtype="float64",
     receive=None,
-    secure_aggregation=None,
     privacy=None,
 ):
     """Make the app that runs at each site.
@@ -51,8 +49,8 @@ def make_client_app(
         The same as at the server: an aligner, a classifier of :mod:`skslot`, or a
         Pipeline of the two.
     classes : array-like of shape (n_classes,), default=None
-        Labels that may occur; by default those in ``y``. FedAvgClassifier,
-        ``secure_aggregation`` and ``privacy`` need it.
+        Labels that may occur; by default those in ``y``. FedAvgClassifier and
+        ``privacy`` need it.
     encoder : str, default=None
         Fingerprint of what made the features; clients with different ones are not
         combined.
@@ -65,10 +63,6 @@ def make_client_app(
         Called as ``receive(message, context)`` with the result: a
         :class:`~skslot.exchange.LinearModel` with the alignment of this client folded
         in; of an aligner alone, what its ``client_map`` takes.
-    secure_aggregation : SecureAggregation, default=None
-        Settings by which the server learns sums over all clients and no message; the
-        same as at the server. The site then answers no request but those of secure
-        aggregation. Only for a classifier that needs sums, without an aligner.
     privacy : PrivacyBudget, default=None
         Guarantee of differential privacy for the rows of this site, which the site
         chooses, not the server; by default that of the estimator. It needs ``classes``
@@ -83,7 +77,6 @@ def make_client_app(
     See Also
     --------
     make_server_app : The other side.
-    SecureAggregation : What the server may not see.
 
     Examples
     --------
@@ -98,40 +91,28 @@ def make_client_app(
     'ClientApp'
     """
     flower, clientapp, _ = flower_modules()
-    steps, secure = ClientSteps(estimator, classes, encoder, privacy), None
-    allowed, kinds = steps.allowed, steps.contents
-    if secure_aggregation is not None:
-        check_sums_suffice(steps.aligner, steps.classifier)
-        secure = SecureSteps(secure_aggregation, classes)
-        steps.classifier.set_params(wire_dtype="float64")  # sums are rounded, once
-        allowed, kinds = secure.allowed, {**kinds, **secure.contents}
+    steps = ClientSteps(estimator, classes, encoder, privacy)
 
     def summarize(step, contents, context):
-        """Message on the rows of the client, and how many of them were clipped."""
+        """Return the message on the samples of the client."""
         with refusing("load_failed", FAILURES, "load_data failed"):
             X, y, client = load_data(context)
             if client is None:
                 raise ValueError("the name of the client is None")
-        n_clipped = 0
-        if secure is not None:
-            X, n_clipped = secure.clip(X)
         answer = steps.answer(step, contents, X, y, client)
         unsent = f"the answer to {step!r} is not sent"
         with refusing("too_few_rows", MessageError, unsent):
             answer.check_disclosure(min_samples)
-        if secure is not None:
-            with refusing("too_many_rows", ValueError, unsent):
-                secure.check_size(answer)
-        return answer, n_clipped
+        return answer
 
     def respond(step, message, context):
         try:
-            allow_once_more(allowed, step, context, flower.ConfigRecord)
+            allow_once_more(steps.allowed, step, context, flower.ConfigRecord)
             received = message.content.config_records.get(RECORD, {})
             unreadable = (KeyError, TypeError, MessageError)
             with refusing("bad_request", unreadable, "the request could not be read"):
                 contents = {
-                    name: kinds[name].from_bytes(data)
+                    name: steps.contents[name].from_bytes(data)
                     for name, data in received.items()
                 }
             record = {"code": ""}
@@ -140,18 +121,10 @@ def make_client_app(
                     (result,) = contents.values()
                     if receive is not None:
                         receive(result, context)
-            elif secure is None:
-                answer, _ = summarize(step, contents, context)
+            else:
+                answer = summarize(step, contents, context)
                 dtype = steps.wire_dtype(step, wire_dtype)
                 record["message"] = answer.to_bytes(dtype)
-            else:
-                record["message"] = secure.answer(
-                    step,
-                    contents,
-                    partial(summarize, "summary", {}, context),
-                    context.state,
-                    flower.ConfigRecord,
-                )
         except Refusal as refusal:
             record = {"code": str(refusal)}
         except FAILURES:
@@ -161,7 +134,7 @@ def make_client_app(
         return flower.Message(content, reply_to=message)
 
     app = clientapp.ClientApp()
-    for step in ("statistics", "summary", "scale", "training", *STEPS, "result"):
+    for step in ("statistics", "summary", "scale", "training", "result"):
         app.query(step)(partial(respond, step))
     return app
 

@@ -17,7 +17,6 @@ REASONS = {
     "step_failed": "the client step failed; the log of the site says why",
     "receive_failed": "the result could not be kept; the log of the site says why",
     "too_few_rows": "a group of rows is smaller than min_samples of the site",
-    "too_many_rows": "the site has more rows than max_samples of secure_aggregation",
     "bad_request": "the site could not read the request",
     "unknown_request": "the site was asked for what its estimator has no step for",
     "asked_twice": "the site was asked more often than a run needs",
@@ -82,8 +81,6 @@ class FederationReport:
     findings : list of dict, default=[]
         Share, distance and so on of each client, as
         :meth:`skslot.trust.ClientsReport.to_dicts` has them.
-    note : str, default=None
-        With secure aggregation, what the sums are of and how exact they are.
 
     See Also
     --------
@@ -105,7 +102,6 @@ class FederationReport:
     reason: str | None = None
     clients: list = field(default_factory=list)
     findings: list = field(default_factory=list)
-    note: str | None = None
 
     def __str__(self):
         reason = "" if self.reason is None else f", {printable(self.reason)}"
@@ -114,8 +110,6 @@ class FederationReport:
         if self.findings:
             table = str(ClientsReport.from_dicts(self.findings))
             lines += [f"  {line}" for line in table.splitlines()]
-        if self.note is not None:
-            lines.append(f"  {self.note}")
         return "\n".join(lines)
 
     @property
@@ -186,9 +180,6 @@ class Exchanges:
     out so far.
     """
 
-    # For the report: what the clients' records do not have.
-    note = None
-
     def __init__(self, nodes, send, types, min_clients=None):
         self.records = {node: ClientRecord(str(node)) for node in sorted(nodes)}
         self.send, self.types = send, types
@@ -202,11 +193,18 @@ class Exchanges:
 
     def ask(self, request, dtype):
         """Messages that can be used, in the order of the clients' names."""
-        contents = _encode(request.contents, dtype)
-        to_all = dict.fromkeys(self._taking_part(), contents)
-        messages = list(self._ask_named(request.step, to_all).values())
+        step, contents = request.step, _encode(request.contents, dtype)
+        messages = {}
+        answers = self._send(step, dict.fromkeys(self._taking_part(), contents))
+        for node, answer in answers.items():
+            message = self._read(node, step, answer)
+            if message is not None and self._recognise(node, step, message):
+                messages[node] = message
+        self._refuse_twins(messages)
+        messages = self._fitting(step, messages)
+        self._check_enough(step, messages)
         messages = self._without_outliers(request, messages)
-        self._check_enough(request.step, messages)
+        self._check_enough(step, messages)
         return messages
 
     def deliver(self, result, dtype):
@@ -229,33 +227,13 @@ class Exchanges:
             return f"{missed} of {len(contents)} clients did not take the result."
         return None
 
-    def _ask_named(self, step, contents):
-        """The same by their nodes; names and what messages share are checked."""
-        messages = {
-            node: message
-            for node, message in self._exchange(step, contents).items()
-            if self._recognise(node, step, message)
-        }
-        self._refuse_twins(messages)
-        messages = self._fitting(step, messages)
-        self._check_enough(step, messages)
-        return messages
-
-    def _exchange(self, step, contents):
-        """What could be read of the answers, by their nodes."""
-        answers = self._send(step, contents)
-        read = {node: self._read(node, step, a) for node, a in answers.items()}
-        return {node: message for node, message in read.items() if message is not None}
-
     def _check_enough(self, step, messages):
         if len(messages) < self.min_clients:
             raise RunAborted(
                 f"{len(messages)} of {len(self.records)} clients answered the step "
-                f"{step!r} with what can be used, but {self._least_in_words()}."
+                f"{step!r} with what can be used, but min_clients is "
+                f"{self.min_clients}."
             )
-
-    def _least_in_words(self):
-        return f"min_clients is {self.min_clients}"
 
     def _without_outliers(self, request, messages):
         """Note what stands out, and leave it out if that was asked for."""
@@ -310,7 +288,7 @@ class Exchanges:
         misfits = find_misfits({node: messages[node] for node in nodes})
         for node, detail in misfits.items():
             self.records[node].leave_out(step, "misfit", detail)
-        return {node: messages[node] for node in nodes if node not in misfits}
+        return [messages[node] for node in nodes if node not in misfits]
 
     def _refuse_twins(self, messages):
         nodes_of = {}

@@ -7,7 +7,6 @@ from .._atomic import atomic_output
 from ._client import RECORD, flower_modules
 from ._exchanges import Answer, Exchanges, FederationReport, RunAborted, group_replies
 from ._protocol import answer_types, server_steps, split_estimator, with_guards
-from ._secure import SecureExchanges, check_sums_suffice
 
 # Seconds between two looks for answers.
 POLL = 1.0
@@ -28,7 +27,6 @@ def make_server_app(
     output_dir="skslot-runs",
     outliers=None,
     max_client_share=None,
-    secure_aggregation=None,
 ):
     """Make the app that runs at the server.
 
@@ -62,10 +60,6 @@ def make_server_app(
     max_client_share : float in (0, 1], default=None
         Most that one client may have of the rows of all. None means what the estimator
         says.
-    secure_aggregation : SecureAggregation, default=None
-        Settings by which the server learns sums over all clients and no message; the
-        same as at the clients. Only for a classifier that needs sums, without an
-        aligner.
 
     Returns
     -------
@@ -76,7 +70,6 @@ def make_server_app(
     --------
     make_client_app : The other side.
     FederationReport : Reads ``report.json``.
-    SecureAggregation : What the server may not see.
 
     Notes
     -----
@@ -100,9 +93,7 @@ def make_server_app(
     'ServerApp'
     """
     flower, _, serverapp = flower_modules()
-    steps = split_estimator(estimator)
-    if secure_aggregation is not None:
-        check_sums_suffice(*steps)
+    split_estimator(estimator)  # raises if the estimator cannot run over Flower
     app = serverapp.ServerApp()
     defaults = {
         "n-clients": n_clients,
@@ -128,18 +119,12 @@ def make_server_app(
                 outliers=settings["outliers"],
                 max_client_share=settings["max-client-share"],
             )
-            if secure_aggregation is not None:
-                check_sums_suffice(*split_estimator(guarded))
             nodes = wait_for_nodes(grid, settings["n-clients"], wait)
             send = make_sender(grid, wait, flower)
             least = settings["min-clients"]
-            if secure_aggregation is None:
-                exchanges = Exchanges(nodes, send, answer_types(estimator), least)
-            else:
-                exchanges = SecureExchanges(nodes, send, secure_aggregation, least)
+            exchanges = Exchanges(nodes, send, answer_types(estimator), least)
             report.clients = list(exchanges.records.values())
             result = run_exchanges(guarded, exchanges, wire_dtype)
-            report.note = exchanges.note
             for name in ("reference", "model"):
                 message = getattr(result, name)
                 if message is not None:

@@ -14,8 +14,6 @@ collect_ignore = [  # parts of apps, imported by Flower, and a program
     "attentive_supernode.py",
     "faulty_client_app.py",
     "faulty_server_app.py",
-    "secure_client_app.py",
-    "secure_server_app.py",
 ]
 
 SITES = ("fax", "flatbed", "microfilm", "phone")

@@ -1,0 +1,1 @@
+"""A Flower app: four sites learn one digit classifier from sums alone."""
