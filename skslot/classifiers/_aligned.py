@@ -151,9 +151,9 @@ class AlignedClassifierMixin(ClientModelsMixin):
                     f"{name} is set on the aligner inside the classifier, which sees "
                     "the messages first; set it on the classifier instead."
                 )
+        aligner = clone(self.aligner).server_aggregate(messages.for_aligner())
         if not any(sender.has_labels for sender in messages.senders):
             raise ValueError("no client sent labels: there is nothing to learn from.")
-        aligner = clone(self.aligner).server_aggregate(messages.for_aligner())
         self.aligner_ = aligner
 
     def _aligned_messages(self, messages, push):

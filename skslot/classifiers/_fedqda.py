@@ -227,7 +227,9 @@ default="empirical"
     def _download_size(self, client):
         if not self._is_aligned:
             return self._n_bytes
-        return self._n_bytes + len(pickle.dumps(self.aligner_._map_of(client)))
+        # a copy, without what the map has computed since
+        client_map = replace(self.aligner_._map_of(client))
+        return self._n_bytes + len(pickle.dumps(client_map))
 
     def _scores_by_client(self, X, groups):
         return self._scores(self.aligner_._move(X, groups) if self._is_aligned else X)

@@ -1,6 +1,7 @@
 """Classifiers whose server trains an estimator on rows: predictions are its own."""
 
 import pickle
+from dataclasses import replace
 
 import numpy as np
 from sklearn.dummy import DummyClassifier
@@ -72,5 +73,6 @@ class ServerEstimatorMixin:
             return super()._download_size(client)
         parts = self.estimator_
         if self._is_aligned:
-            parts = self.aligner_._map_of(client), self.estimator_
+            # a copy, without what the map has computed since
+            parts = replace(self.aligner_._map_of(client)), self.estimator_
         return len(pickle.dumps(parts))

@@ -217,7 +217,6 @@ class ReceivedMessages:
 
     def for_aligner(self):
         """The same messages for an aligner, which is not to judge them once more."""
-        self._read_all()
         self._is_final = True
         return self
 
