@@ -9,17 +9,11 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg import LinAlgError
+from numpy.linalg import LinAlgError, cholesky, eigh, eigvalsh
 from xxhash import xxh3_128
 
 from .._clients import number_unnamed, shorten, without
-from .._linalg import (
-    ROUNDING,
-    cholesky,
-    eigh,
-    pack_triangle,
-    unpack_triangle,
-)
+from .._linalg import ROUNDING, pack_triangle, unpack_triangle
 from .._parallel import map_in_order
 from .._warnings import warn_user
 from ..exchange import AlignmentReference, ClientStatistics, check_same_features
@@ -221,7 +215,7 @@ def floored_coefficient(sample, coefficient):
     try:
         cholesky(excess)
     except LinAlgError:
-        least = eigh(sample)[0][0] / mean_eigenvalue
+        least = eigvalsh(sample)[0] / mean_eigenvalue
         if least > -ROUNDING:  # zero but for rounding
             return SHRINKAGE_FLOOR
         return (SHRINKAGE_FLOOR - least) / (1.0 - least)
