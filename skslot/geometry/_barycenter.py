@@ -120,7 +120,7 @@ def bures_barycenter(
     -----
     Each pass costs one symmetric eigendecomposition per matrix. Memory is one matrix
     of ``covariances`` plus about 20 matrices of that size, whatever their number; each
-    further thread takes about six more.
+    further thread takes about nine more.
 
     References
     ----------
@@ -182,9 +182,10 @@ def _iterate(covariances, weights, mean, tol, max_iter, solver, n_jobs, say):
     accelerator = _AndersonMixer() if solver == "anderson" else None
     residual, best = np.inf, np.inf
     for n_iter in range(1, max_iter + 1):
-        mean_root = _mean_root(covariances, root_weights, factor, n_jobs)
         # With L the factor and H the mean root, the mean of the maps is L^-T H L^-1.
-        half_map = _solve_transposed(factor, mean_root)
+        half_map = _solve_transposed(
+            factor, _mean_root(covariances, root_weights, factor, n_jobs)
+        )
         deviation = _solve_transposed(factor, half_map.T)
         deviation[np.diag_indices_from(deviation)] -= 1.0
         previous, residual = residual, np.linalg.norm(deviation) / np.sqrt(n_features)
@@ -200,6 +201,7 @@ def _iterate(covariances, weights, mean, tol, max_iter, solver, n_jobs, say):
             factor = _step(factor, half_map, deviation, solver, accelerator)
         except LinAlgError:  # singular to working precision: this is as far as it goes
             break
+        del half_map, deviation  # not needed while the next roots are computed
     result = BarycenterResult(n_iter, float(best), bool(best <= tol))
     barycenter = best_factor @ best_factor.T
     barycenter *= scale
@@ -270,6 +272,7 @@ def _mean_root(covariances, root_weights, factor, n_jobs):
     mean_root = np.zeros_like(factor)
     for root in map_in_order(weighted_root, weighted, n_jobs):
         mean_root += root
+        del root  # one matrix less while the next root is computed
     return mean_root
 
 
