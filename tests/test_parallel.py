@@ -119,8 +119,8 @@ def longest_wait(compute):
 )
 def test_other_threads_run_during_eigendecompositions(compute):
     matrix = np.cov(np.random.default_rng(0).normal(size=(700, 800)))
-    # About half the time goes into one eigendecomposition. The shortest of several waits
-    # counts, because other processes may delay the threads.
+    # About half the time goes into one eigendecomposition. The shortest of several
+    # waits counts, because other processes may delay the threads.
     assert any(longest_wait(lambda: compute(matrix)) < 0.25 for _ in range(20))
 
 
