@@ -6,12 +6,12 @@ from numbers import Integral, Real
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg import LinAlgError
+from numpy.linalg import LinAlgError, cholesky, eigh
 from sklearn.utils.validation import check_is_fitted, check_memory
 
 from .. import __version__
 from .._clients import check_client_name, shorten, without
-from .._linalg import cholesky, eigh, pack_triangle, unpack_triangle
+from .._linalg import pack_triangle, unpack_triangle
 from .._parallel import map_in_order
 from .._sklearn_compat import Interval, StrOptions
 from .._warnings import ignored, warn_user
@@ -91,9 +91,8 @@ class FederatedOTAligner(FederatedAligner):
     max_iter : int, default=100
         Most passes of the solver over the clients.
     memory : str or object with the joblib.Memory interface, default=None
-        Where to cache statistics, reference and maps. They do not depend on ``tau``, so
-        a grid search over ``tau`` computes them once per fold, and the statistics once
-        for all other settings too.
+        Where to cache the reference and the maps. They do not depend on ``tau``, so a
+        grid search over ``tau`` computes them once per fold.
     n_jobs : int, default=None
         Threads over clients, for statistics, passes of the solver and maps; -1 means as
         many as there are cores. The result does not depend on it, as BLAS always gets

@@ -1,10 +1,10 @@
 """Heads of several clients as one classifier: pure functions of arrays."""
 
 import numpy as np
+from numpy.linalg import cholesky
 from scipy.linalg import cho_solve
 from scipy.special import log_softmax, logsumexp
 
-from .._linalg import cholesky
 from ..statistics import is_constant
 
 # Added to the variances of standardised scores when heads are stacked.

@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 from numbers import Real
 
 import numpy as np
-from scipy.linalg import LinAlgError, solve_triangular
+from numpy.linalg import LinAlgError, cholesky
+from scipy.linalg import solve_triangular
 from scipy.linalg.blas import dspr
 
 from .._linalg import (
-    cholesky,
     pack_triangle,
     packed_diagonal,
     unpack_lower_triangle,

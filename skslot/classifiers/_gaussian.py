@@ -3,9 +3,9 @@
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.linalg import LinAlgError, cho_solve
+from numpy.linalg import LinAlgError, cholesky, eigvalsh
+from scipy.linalg import cho_solve
 
-from .._linalg import cholesky, eigh
 from ..statistics import (
     average_rows,
     class_means,
@@ -115,7 +115,7 @@ def regularize(pooled, kind, ridge):
         ridge = LEAST_RIDGE * np.trace(pooled.covariance("total")) / len(covariance)
         if not _is_positive_definite(_add_ridge(covariance, ridge)):
             # rounding, mostly of float16 messages: lift eigenvalues above the noise
-            ridge -= 2 * eigh(covariance)[0][0]
+            ridge -= 2 * eigvalsh(covariance)[0]
     return _add_ridge(covariance, ridge)
 
 

@@ -6,9 +6,9 @@ a say, and a client with a single class has none: it had nothing to tell it from
 """
 
 import numpy as np
+from numpy.linalg import cholesky
 from scipy.linalg import cho_solve
 
-from .._linalg import cholesky
 from .._warnings import warn_user
 from ..statistics import average_rows, is_constant
 from ._softmax import conjugate_gradients

@@ -6,7 +6,7 @@ import numpy as np
 from scipy.linalg import svd
 from scipy.linalg.lapack import dsfrk, dtfttp
 
-from .._linalg import eigh, pack_triangle, unpack_triangle
+from .._linalg import pack_triangle, unpack_triangle
 from ..exchange import ClassMixtures
 from ..statistics import average_rows, is_constant
 
@@ -216,7 +216,7 @@ def _spread(noise, message, index, ridge):
     """
     flat, kind = message.covariances[index], message.covariance_type
     if kind == "full":
-        eigenvalues, vectors = eigh(unpack_triangle(flat))
+        eigenvalues, vectors = np.linalg.eigh(unpack_triangle(flat))
         roots = np.sqrt(np.maximum(eigenvalues, 0.0) + ridge)
         return noise @ ((vectors * roots) @ vectors.T)
     if kind == "lowrank":

@@ -1,9 +1,8 @@
 """Covariance within classes, shrunk by how much it differs between clients."""
 
 import numpy as np
-from scipy.linalg import LinAlgError
+from numpy.linalg import LinAlgError, cholesky, eigvalsh
 
-from .._linalg import cholesky, eigh
 from ..statistics import shrinkage_coefficient
 
 # Share of the mean variance that is always added to the diagonal, so that constant
@@ -98,7 +97,7 @@ class WithinCovariance:
             cholesky(shrunk)
         except LinAlgError:
             # rounding, mostly of float16 messages: lift eigenvalues above the noise
-            shrunk[diagonal] += max(-2 * eigh(shrunk)[0][0], 0.0)
+            shrunk[diagonal] += max(-2 * eigvalsh(shrunk)[0], 0.0)
         return shrunk, coefficient
 
     def _between_clients(self, covariance):

@@ -7,7 +7,6 @@ from scipy.linalg import solve_triangular
 from scipy.spatial.distance import cdist
 from scipy.special import softmax
 
-from .._linalg import cholesky
 from ..statistics import average_rows, is_constant
 
 # A row whose class is guessed counts as this much of a labelled one. Chosen on PACS and
@@ -123,7 +122,7 @@ def fit_unlabelled(model, covariance, X, counts=None, means=None):
             "rows do not vary within classes, so that the classes of rows without "
             "labels cannot be guessed. Pass labels."
         )
-    factor, centre = cholesky(covariance), average_rows(model.means)
+    factor, centre = np.linalg.cholesky(covariance), average_rows(model.means)
 
     def whiten(rows):
         return solve_triangular(factor, (rows - centre).T, lower=True).T

@@ -4,22 +4,16 @@ from collections import deque
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import LinAlgError
+from numpy.linalg import LinAlgError, cholesky, eigh, eigvalsh
+from scipy.linalg import solve_triangular
 from sklearn.exceptions import ConvergenceWarning
 
 from .._linalg import (
     check_covariance,
     check_eigenvalues,
-    cholesky,
     clear_leaks,
     congruence,
-    eigh,
-    gram,
     is_uncorrelated,
-    lower_gram,
-    mirror,
-    solve_left_transposed,
-    solve_right,
 )
 from .._parallel import map_in_order, one_blas_thread
 from .._warnings import warn_user
@@ -126,7 +120,7 @@ def bures_barycenter(
     -----
     Each pass costs one symmetric eigendecomposition per matrix. Memory is one matrix
     of ``covariances`` plus about 20 matrices of that size, whatever their number; each
-    further thread takes about six more.
+    further thread takes about nine more.
 
     References
     ----------
@@ -188,8 +182,12 @@ def _iterate(covariances, weights, mean, tol, max_iter, solver, n_jobs, say):
     accelerator = _AndersonMixer() if solver == "anderson" else None
     residual, best = np.inf, np.inf
     for n_iter in range(1, max_iter + 1):
-        mean_map = _mean_map(covariances, root_weights, factor, n_jobs)
-        deviation = mean_map - np.eye(n_features)
+        # With L the factor and H the mean root, the mean of the maps is L^-T H L^-1.
+        half_map = _solve_transposed(
+            factor, _mean_root(covariances, root_weights, factor, n_jobs)
+        )
+        deviation = _solve_transposed(factor, half_map.T)
+        deviation[np.diag_indices_from(deviation)] -= 1.0
         previous, residual = residual, np.linalg.norm(deviation) / np.sqrt(n_features)
         if say is not None:
             say(f"pass {n_iter} of the solver: residual {residual:.1e}")
@@ -200,11 +198,14 @@ def _iterate(covariances, weights, mean, tol, max_iter, solver, n_jobs, say):
         if accelerator and residual > previous:
             accelerator.forget()
         try:
-            factor = _step(factor, mean_map, deviation, solver, accelerator)
+            factor = _step(factor, half_map, deviation, solver, accelerator)
         except LinAlgError:  # singular to working precision: this is as far as it goes
             break
+        del half_map, deviation  # not needed while the next roots are computed
     result = BarycenterResult(n_iter, float(best), bool(best <= tol))
-    return clear_leaks(scale * gram(best_factor), uncorrelated), result
+    barycenter = best_factor @ best_factor.T
+    barycenter *= scale
+    return clear_leaks(barycenter, uncorrelated), result
 
 
 def _weighted_mean(covariances, weights):
@@ -245,7 +246,7 @@ def _factor_of_mean(mean, scale, covariances):
         return cholesky(mean / scale)
     except LinAlgError:
         for index, covariance in enumerate(covariances()):
-            eigenvalues, _ = eigh(np.asarray(covariance, dtype=np.float64))
+            eigenvalues = eigvalsh(np.asarray(covariance, dtype=np.float64))
             check_eigenvalues(eigenvalues, f"covariances[{index}]")
         raise ValueError(
             "the weighted mean of covariances is singular, so the barycenter is not "
@@ -254,33 +255,42 @@ def _factor_of_mean(mean, scale, covariances):
         ) from None
 
 
-def _mean_map(covariances, root_weights, factor, n_jobs):
-    """Weighted mean of the maps from ``factor @ factor.T`` to each covariance."""
+def _mean_root(covariances, root_weights, factor, n_jobs):
+    """Weighted mean of ``(factor.T @ covariance @ factor) ** 0.5``."""
 
     def weighted_root(numbered):
         index, (covariance, weight) = numbered
-        eigenvalues, vectors = eigh(congruence(covariance, factor), overwrite=True)
+        covariance = np.asarray(covariance, dtype=np.float64)
+        eigenvalues, vectors = eigh(congruence(covariance, factor))
         check_eigenvalues(eigenvalues, f"covariances[{index}]")
         # weight * M^1/2 = (Q * (weight h)^1/2)(...)^T, with h^2 the eigenvalues of M
         vectors *= np.sqrt(weight * np.sqrt(np.maximum(eigenvalues, 0.0)))
-        return lower_gram(vectors)
+        return vectors @ vectors.T
 
     pairs = zip(covariances(), root_weights, strict=True)
     weighted = (each for each in enumerate(pairs) if each[1][1] > 0)
     mean_root = np.zeros_like(factor)
     for root in map_in_order(weighted_root, weighted, n_jobs):
         mean_root += root
-    mean_root = mirror(mean_root)
-    return solve_left_transposed(factor, solve_right(factor, mean_root))
+        del root  # one matrix less while the next root is computed
+    return mean_root
 
 
-def _step(factor, mean_map, deviation, solver, accelerator):
+def _solve_transposed(factor, matrix):
+    """Compute ``inv(factor.T) @ matrix`` for a lower triangular factor."""
+    return solve_triangular(factor, matrix, trans="T", lower=True, check_finite=False)
+
+
+def _step(factor, half_map, deviation, solver, accelerator):
     """Cholesky factor of the next iterate."""
     if solver == "paper":
-        eigenvalues, vectors = eigh(gram(factor))
-        root = gram(vectors * np.maximum(eigenvalues, 0.0) ** 0.25)
-        return cholesky(root @ mean_map @ root)
-    pushed = gram(mean_map @ factor)
+        iterate = factor @ factor.T
+        eigenvalues, vectors = eigh(iterate)
+        vectors *= np.maximum(eigenvalues, 0.0) ** 0.25
+        root = vectors @ vectors.T
+        return cholesky(iterate + root @ deviation @ root)
+    # The mean map takes L L^T to L^-T H L^-1 L L^T L^-T H L^-1 = (L^-T H)(L^-T H)^T.
+    pushed = half_map @ half_map.T
     if accelerator:
         try:
             return cholesky(accelerator.extrapolate(pushed, deviation))

@@ -1,18 +1,15 @@
 """Distances between Gaussians, and optimal maps, whole or part of the way."""
 
 import numpy as np
-from scipy.linalg import LinAlgError, svd
+from numpy.linalg import LinAlgError, cholesky, eigh, svd
+from scipy.linalg import solve_triangular
 
 from .._linalg import (
     check_covariance,
     check_eigenvalues,
-    cholesky,
     clear_leaks,
     congruence,
-    eigh,
-    gram,
     is_uncorrelated,
-    solve_left_transposed,
 )
 from .._parallel import one_blas_thread
 
@@ -162,11 +159,13 @@ def transport_matrix(source, target):
         return np.zeros_like(source)
     with one_blas_thread():
         factor = _factor_of_source(source / source_unit if source_unit > 0 else source)
-        product = congruence(target / target_unit, factor)
-        eigenvalues, vectors = eigh(product, overwrite=True)
+        eigenvalues, vectors = eigh(congruence(target / target_unit, factor))
         check_eigenvalues(eigenvalues, "target")
         vectors *= np.maximum(eigenvalues, 0.0) ** 0.25
-        matrix = gram(solve_left_transposed(factor, vectors, overwrite=True))
+        half = solve_triangular(
+            factor, vectors, trans="T", lower=True, check_finite=False
+        )
+        matrix = half @ half.T
     matrix *= np.sqrt(target_unit) / np.sqrt(source_unit)
     return clear_leaks(matrix, is_uncorrelated(source) & is_uncorrelated(target))
 
