@@ -1,7 +1,11 @@
 """Base of all federated estimators: ``fit`` is a client step and a server step."""
 
+from contextlib import contextmanager
+from numbers import Integral
+
 import numpy as np
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from ._clients import ClientAwareMixin, insert_client_column
@@ -30,7 +34,7 @@ class FederatedEstimator(ClientAwareMixin, BaseEstimator):
     # Threads over clients, for estimators without this parameter.
     n_jobs = None
 
-    @_fit_context(prefer_skip_nested_validation=True)
+    @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X, y=None, client_ids=None):
         """Run the client step on the rows of each client, then the server step.
 
@@ -51,10 +55,24 @@ class FederatedEstimator(ClientAwareMixin, BaseEstimator):
         """
         X, y, groups = self._validate_rows(X, y, client_ids)
         columns = vars(self).get("feature_names_in_")
-        self.server_aggregate(self._client_updates(X, y, groups))
+        with self._one_random_state():
+            self.server_aggregate(self._client_updates(X, y, groups))
         if columns is not None:  # messages have no names of columns
             self.feature_names_in_ = columns
         return self
+
+    @contextmanager
+    def _one_random_state(self):
+        """Make all steps of a fit draw the same numbers, also if none was chosen."""
+        random_state = getattr(self, "random_state", 0)
+        if isinstance(random_state, Integral):
+            yield
+            return
+        self.random_state = check_random_state(random_state).randint(2**31 - 1)
+        try:
+            yield
+        finally:
+            self.random_state = random_state
 
     def _client_updates(self, X, y, groups):
         """Return the message of each client, in the order of the clients."""

@@ -203,10 +203,10 @@ class AlignedClassifierMixin(ClientModelsMixin):
         without_labels = () if self.aligner is None else (ClientStatistics,)
         return *super()._allowed_messages(), *without_labels
 
-    def _read_training_rows(self, X, y, client_ids):
+    def _validate_rows(self, X, y, client_ids):
         if self.aligner is not None and self.aligner.client_column is not None:
             raise ValueError(
                 "client_column is set on the aligner inside the classifier, which sees "
                 "no column; set it on the classifier instead."
             )
-        return super()._read_training_rows(X, y, client_ids)
+        return super()._validate_rows(X, y, client_ids)

@@ -280,7 +280,7 @@ class FedAvgClassifier(OneShotClassifier):
     @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X, y, client_ids=None):
         torch_heads()
-        X, y, groups = self._read_training_rows(X, y, client_ids)
+        X, y, groups = self._validate_rows(X, y, client_ids)
         record = TrainingRecord(self.wire_dtype)
         scale = average = None
         if self.standardize:

@@ -1,14 +1,13 @@
 """The contract of all classifiers: a client step and a server step."""
 
 from dataclasses import replace
-from functools import partial
 from numbers import Integral
 from typing import NamedTuple
 
 import numpy as np
 from joblib import Parallel, delayed
 from scipy.special import log_softmax, softmax
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import ClassifierMixin
 from sklearn.metrics import accuracy_score
 from sklearn.utils import (
     check_random_state,
@@ -19,14 +18,14 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._clients import (
     GUARD_CONSTRAINTS,
-    ClientAwareMixin,
     ClientGroups,
     check_client_name,
     refuse_lost_labels,
     remedy,
 )
-from .._sklearn_compat import StrOptions, _fit_context
+from .._sklearn_compat import StrOptions
 from .._warnings import warn_user
+from ..base import FederatedEstimator
 from ..exchange import LinearModel, receive
 
 
@@ -37,8 +36,8 @@ class Communication(NamedTuple):
     down: int
 
 
-class OneShotClassifier(ClientAwareMixin, ClassifierMixin, BaseEstimator):
-    """Base of classifiers whose ``fit`` is a client step per client and a server step.
+class OneShotClassifier(ClassifierMixin, FederatedEstimator):
+    """Base of classifiers, each a :class:`~skslot.base.FederatedEstimator`.
 
     A subclass names its ``_message_type`` and has two methods:
 
@@ -111,7 +110,6 @@ class OneShotClassifier(ClientAwareMixin, ClassifierMixin, BaseEstimator):
     array(['b', 'b'], dtype='<U1')
     """
 
-    __metadata_request__fit = {"client_ids": True}
     __metadata_request__predict = {"client_ids": True}
     __metadata_request__predict_proba = {"client_ids": True}
     __metadata_request__predict_log_proba = {"client_ids": True}
@@ -147,29 +145,6 @@ class OneShotClassifier(ClientAwareMixin, ClassifierMixin, BaseEstimator):
         self.max_client_share = max_client_share
         self.n_jobs = n_jobs
         self.verbose = verbose
-
-    @_fit_context(prefer_skip_nested_validation=False)
-    def fit(self, X, y, client_ids=None):
-        """Run the client step on each client, then the server step.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Features of all clients, in any order.
-        y : array-like of shape (n_samples,)
-            Labels.
-        client_ids : array-like of shape (n_samples,), default=None
-            Client of each row; without any ids all rows are one client.
-
-        Returns
-        -------
-        self : object
-            The fitted classifier.
-        """
-        X, y, groups = self._read_training_rows(X, y, client_ids)
-        seed = self._draw_seed()
-        step = partial(self._make_message, seed=seed)
-        return self._aggregate(self._run_clients(step, X, y, groups), seed)
 
     def client_update(self, X, y=None, *, classes=None, client=None):
         """Client step: the message on the rows of one client.
@@ -367,7 +342,7 @@ class OneShotClassifier(ClientAwareMixin, ClassifierMixin, BaseEstimator):
         predicted = self.predict(X, client_ids)
         return accuracy_score(y, predicted, sample_weight=sample_weight)
 
-    def _read_training_rows(self, X, y, client_ids):
+    def _validate_rows(self, X, y, client_ids):
         self._refuse_one_id_for_all(client_ids)
         X, groups = self._read_rows(X, client_ids, reset=True)
         if client_ids is None and self.client_column is None and self._ids_matter:
@@ -384,6 +359,12 @@ class OneShotClassifier(ClientAwareMixin, ClassifierMixin, BaseEstimator):
     def _labels_missing(self):
         name = type(self).__name__
         return f"{name} requires y to be passed, but the target y is None."
+
+    def _client_updates(self, X, y, groups):
+        def step(X, y, classes, client):
+            return self.client_update(X, y, classes=classes, client=client)
+
+        return self._run_clients(step, X, y, groups)
 
     def _run_clients(self, step, X, y, groups):
         """Messages of all clients, in their order, with progress if asked for."""
