@@ -12,6 +12,8 @@ from ._clients import ClientAwareMixin, insert_client_column
 from ._parallel import map_in_order
 from ._sklearn_compat import _fit_context
 
+__all__ = ["FederatedEstimator", "FederatedTransformer"]
+
 
 class FederatedEstimator(ClientAwareMixin, BaseEstimator):
     """Estimator whose ``fit`` runs two public steps.
@@ -23,9 +25,28 @@ class FederatedEstimator(ClientAwareMixin, BaseEstimator):
     - ``server_aggregate(messages)`` fits the estimator to the messages of all clients
       and returns it.
 
-    ``fit`` groups the rows by client, runs the first step for each client and the
-    second step once. So what a search evaluates in one process is what sites and a
-    server compute.
+    ``fit`` groups the samples by client, runs the first step for each client and the
+    second step once. So a search in one process evaluates what sites and a server
+    compute. Client ids are passed as ``client_ids`` or are a column of X, named by the
+    parameter ``client_column``.
+
+    See Also
+    --------
+    skslot.classifiers.OneShotClassifier : Base of classifiers.
+    skslot.utils.check_estimator : Checks that an estimator keeps the contract.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skslot import FederatedScaler
+    >>> from skslot.base import FederatedEstimator
+    >>> scaler = FederatedScaler()
+    >>> isinstance(scaler, FederatedEstimator)
+    True
+    >>> X, site = np.array([[1.0], [3.0], [8.0]]), ["A", "A", "B"]
+    >>> messages = [scaler.client_update(X[:2]), scaler.client_update(X[2:])]
+    >>> scaler.server_aggregate(messages).mean_ == scaler.fit(X, client_ids=site).mean_
+    array([ True])
     """
 
     __metadata_request__fit = {"client_ids": True}
@@ -88,9 +109,21 @@ class FederatedEstimator(ClientAwareMixin, BaseEstimator):
 
 
 class FederatedTransformer(OneToOneFeatureMixin, TransformerMixin, FederatedEstimator):
-    """Transforms rows of clients, with or without the column of ids.
+    """Federated estimator that transforms samples, one output for each feature.
 
-    The estimator also has a parameter ``keep_client_column``.
+    The parameter ``keep_client_column`` states whether the output contains the column
+    of client ids.
+
+    See Also
+    --------
+    FederatedEstimator : Base of all federated estimators.
+
+    Examples
+    --------
+    >>> from skslot import FederatedOTAligner
+    >>> from skslot.base import FederatedTransformer
+    >>> issubclass(FederatedOTAligner, FederatedTransformer)
+    True
     """
 
     __metadata_request__transform = {"client_ids": True}
