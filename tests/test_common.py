@@ -197,8 +197,8 @@ class Trusting(FederatedOTAligner):
 
 
 class Selfish(FederatedScaler):
-    def _messages(self, X, client_ids, reset):
-        return super()._messages(X, client_ids, reset)[:1]
+    def _client_updates(self, X, y, groups):
+        return super()._client_updates(X, y, groups)[:1]
 
 
 @pytest.mark.filterwarnings("ignore:The rows of client .* do not vary")
@@ -212,7 +212,7 @@ class Selfish(FederatedScaler):
         (Positional(), "classes of client_update can be passed by position"),
         (Fickle(), "fit moves the rows of client 'A' elsewhere"),
         (Trusting(), "are transformed"),
-        (Selfish(), "fit_messages gives another transformer than fit"),
+        (Selfish(), "server_aggregate gives another transformer than fit"),
     ],
     ids=lambda value: type(value).__name__,
 )

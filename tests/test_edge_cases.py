@@ -192,8 +192,7 @@ def test_messages_have_no_names_of_columns(estimator):
         for c in "ABC"
     ]
     is_classifier = hasattr(estimator, "predict")
-    step = estimator.server_aggregate if is_classifier else estimator.fit_messages
-    step(messages)
+    estimator.server_aggregate(messages)
     assert not hasattr(estimator, "feature_names_in_")
     use = estimator.predict if is_classifier else estimator.transform
     assert len(use(rows, client_ids=IDS)) == len(rows)

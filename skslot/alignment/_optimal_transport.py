@@ -24,7 +24,6 @@ from ..exchange import (
 from ..geometry import BarycenterResult, transport_matrix
 from ..geometry._barycenter import solve_barycenter
 from ..statistics import (
-    SHRINKAGE_FLOOR,
     FeatureMoments,
     average_rows,
     class_means,
@@ -36,6 +35,8 @@ from ._advice import advise_on_classes, advise_on_rows, count_classes
 from ._auto_tau import tau_of_cells
 from ._base import FederatedAligner, merge_cells
 from ._maps import TransportMap
+
+SHRINKAGE_FLOOR = FeatureMoments.SHRINKAGE_FLOOR
 
 
 class FederatedOTAligner(FederatedAligner):
@@ -246,10 +247,15 @@ class FederatedOTAligner(FederatedAligner):
         self._validate_params()
         check_client_name(client)
         if isinstance(X, FeatureMoments):
-            if y is not None or self.privacy is not None:
+            if self.privacy is not None:
                 raise ValueError(
-                    "FeatureMoments have no classes, and rows cannot be clipped any "
-                    "more; pass rows with y and with privacy, or use partial_fit."
+                    "privacy needs the rows, to clip them; FeatureMoments are those of "
+                    "rows as they are."
+                )
+            if y is not None:
+                raise ValueError(
+                    "y is of no use with FeatureMoments, which do not distinguish "
+                    "classes; with tau='auto' pass rows, or use partial_fit."
                 )
             message = ClientStatistics.from_moments(X, self.shrinkage, client)
         else:
@@ -685,25 +691,25 @@ def solve_transport(
 
     All that does not depend on ``tau`` is cached by ``memory``.
     """
-    settings = weights, solver, tol, max_iter
+    settings = weights, solver, tol, max_iter, __version__
     options = {"n_jobs": n_jobs, "say": say}
     if memory is None:
         found = solve_reference_and_maps(
-            received, received.in_memory, *settings, __version__, **options
+            received, received.in_memory, tau == "auto", *settings, **options
         )
     else:
         solve = check_memory(memory).cache(
             solve_reference_and_maps, ignore=["n_jobs", "say"]
         )
         messages = list(received)
-        found = solve(messages, True, *settings, __version__, **options)
-    facts, shares, reference, maps = found
+        found = solve(messages, True, tau == "auto", *settings, **options)
+    facts, cells, shares, reference, maps = found
     warn_about(facts, shrinkage)
     converged = reference.residual <= tol
     result = BarycenterResult(reference.n_iter, reference.residual, converged)
     result._warn_unless_converged(tol)
     if tau == "auto":
-        strength = tau_of_messages(received, facts)
+        strength = tau_of_cells(cells, [each.total_variance for each in facts])
     else:
         strength = float(tau)
     names = received.names
@@ -719,38 +725,51 @@ def solve_transport(
 
 
 def solve_reference_and_maps(
-    messages, keep_maps, weights, solver, tol, max_iter, version, n_jobs, say
+    messages,
+    keep_maps,
+    with_cells,
+    weights,
+    solver,
+    tol,
+    max_iter,
+    version,
+    n_jobs,
+    say,
 ):
-    """Facts and weights of clients, their reference, and full maps if they are kept.
+    """Facts, classes and weights of clients, their reference, and full maps if kept.
 
     Messages are read once, once per pass of the solver, and once more to keep maps. The
     ``version`` of the package makes results of another one unknown to a cache.
     """
+    cells = []
+
+    def first_look():
+        for message in messages:
+            if with_cells:
+                cells.append(_cells_of(message))
+            yield message
 
     def gaussians():
         for message, known in zip(messages, found.facts, strict=True):
             yield describe_message(message, known.shrinkage)
 
-    found = survey(map_in_order(describe_message, messages, n_jobs), weights)
+    found = survey(map_in_order(describe_message, first_look(), n_jobs), weights)
     reference = solve_reference(found, gaussians, n_jobs, say, solver, tol, max_iter)
     maps = []
     if keep_maps:
         make = partial(full_map, reference=reference)
         maps = list(map_in_order(make, gaussians(), n_jobs))
-    return found.facts, found.weights, reference, maps
+    return found.facts, cells, found.weights, reference, maps
 
 
-def tau_of_messages(messages, facts):
-    """Strength in closed form, from the classes that messages describe."""
-    cells = []
-    for message in messages:
-        if not hasattr(message, "class_means"):
-            raise ValueError(
-                "tau='auto' needs class counts and means, but the message of client "
-                f"{message.client!r} has none; pass y to client_update."
-            )
-        cells.append(message.cells())
-    return tau_of_cells(cells, [each.total_variance for each in facts])
+def _cells_of(message):
+    """Number of rows and mean of each class that a client holds."""
+    if not hasattr(message, "class_means"):
+        raise ValueError(
+            "tau='auto' needs class counts and means, but the message of client "
+            f"{message.client!r} has none; pass y to client_update."
+        )
+    return message.cells()
 
 
 # --------------------------------------------------------------------- warnings

@@ -2,12 +2,13 @@
 
 import sys
 from collections import defaultdict
-from contextlib import redirect_stdout
+from contextlib import nullcontext, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 
 from .._clients import client_order, column_differences
 from .._text import count_table, printable
+from .._warnings import ignored
 from ._arguments import fraction_or, named_files, plain_name, positive_int
 from ._methods import DEFAULTS, METHODS, make_classifier, message_of
 from ._outputs import announce, refuse_overwrite, refuse_twins, writing
@@ -112,6 +113,7 @@ def add_commands(commands):
 
 
 def _aggregate(arguments):
+    from ..alignment import AlignmentWarning
     from ..exchange import MessageError, load_messages, receive
 
     output, model, folder = arguments.output, arguments.model, arguments.site_models
@@ -134,7 +136,9 @@ def _aggregate(arguments):
     )
     received = receive(files)
     try:
-        with plain_warnings(), redirect_stdout(sys.stderr):  # progress of the solver
+        # a reference alone classifies nothing yet
+        advice = ignored(AlignmentWarning) if model is folder is None else nullcontext()
+        with plain_warnings(), advice, redirect_stdout(sys.stderr):
             fitted = estimator.server_aggregate(received)
             _warn_of_spellings(received.senders)
     except MessageError as error:

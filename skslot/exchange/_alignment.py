@@ -205,7 +205,7 @@ class ClientStatistics(Message):
 class AlignmentReference(Message):
     """What the server sends back: the Gaussian that all clients are moved towards.
 
-    Usually made by :meth:`skslot.FederatedOTAligner.server_aggregate`.
+    The ``reference_`` of a fitted :class:`skslot.FederatedOTAligner`.
 
     Parameters
     ----------
@@ -234,8 +234,8 @@ class AlignmentReference(Message):
     >>> from skslot import FederatedOTAligner
     >>> rng, aligner = np.random.default_rng(0), FederatedOTAligner()
     >>> sites = [rng.normal(size=(50, 3)), rng.normal(2, 3, size=(60, 3))]
-    >>> reference = aligner.server_aggregate([aligner.client_update(X) for X in sites])
-    >>> reference
+    >>> messages = [aligner.client_update(X, client=i) for i, X in enumerate(sites)]
+    >>> aligner.server_aggregate(messages).reference_
     AlignmentReference(n_features=3, n_iter=..., residual=...)
     """
 

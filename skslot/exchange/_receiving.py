@@ -520,7 +520,7 @@ def load_messages(paths, *, on_error="raise", progress=None):
     ...     for path in paths:
     ...         rows = rng.normal(size=(50, 3))
     ...         aligner.client_update(rows, client=path.stem).save(path)
-    ...     aligner.server_aggregate(load_messages(paths))
+    ...     aligner.server_aggregate(load_messages(paths)).reference_
     AlignmentReference(n_features=3, n_iter=..., residual=...)
     """
     if on_error not in ("raise", "skip"):

@@ -1,5 +1,6 @@
 """FederatedScaler: standardisation by the moments of all clients."""
 
+from dataclasses import replace
 from numbers import Integral
 
 import numpy as np
@@ -8,9 +9,8 @@ from sklearn.utils.validation import check_is_fitted
 from .._clients import ClientGroups, check_client_name
 from .._sklearn_compat import StrOptions, _fit_context
 from ..base import FederatedTransformer
-from ..exchange import ColumnStatistics, receive
+from ..exchange import ColumnStatistics, feature_fingerprint, receive
 from ..statistics import column_moments, is_constant
-from ..trust import ClientFacts, guard_clients
 
 
 class FederatedScaler(FederatedTransformer):
@@ -155,8 +155,8 @@ class FederatedScaler(FederatedTransformer):
             The fitted scaler. Its ``statistics_`` are the message to all clients.
         """
         self._validate_params()
-        received = receive(messages, ColumnStatistics)
-        self._learn(dict(zip(received.names, received, strict=True)))
+        received = receive(messages, ColumnStatistics, outliers=self.outliers)
+        self._learn(received)
         n_features = received.senders[0].n_features
         self.n_features_in_ = n_features + (self.client_column is not None)
         self._forget_names()
@@ -180,15 +180,23 @@ class FederatedScaler(FederatedTransformer):
         self : object
             The scaler with the rows added.
         """
-        known = dict(getattr(self, "_by_client", {}))
+        known = {}
+        if hasattr(self, "_received"):
+            received = self._received.messages
+            known = {message.client: message for message in received}
         X, groups = self._read_rows(X, client_ids, reset=not known, adding=True)
         self._check_width(X)
         for added in self._client_updates(X, None, groups):
             client = added.client
             if client in known:
-                added = ColumnStatistics.joined([known[client], added])
+                joined = ColumnStatistics.joined([known[client], added])
+                added = replace(joined, client=client)
             known[client] = added
-        return self._learn(known)
+        received = receive(
+            list(known.values()), ColumnStatistics, outliers=self.outliers
+        )
+        self._learn(received)
+        return self
 
     # ------------------------------------------------------------- transforming
 
@@ -255,21 +263,19 @@ class FederatedScaler(FederatedTransformer):
         self._check_width(X)
         return X, None, groups
 
-    def _learn(self, by_client):
-        """Join the messages of all clients but those that are left out."""
-        facts = [
-            ClientFacts.from_columns(
-                client, message.n_samples, message.moments, self._names_of_features()
-            )
-            for client, message in by_client.items()
-        ]
-        report = guard_clients(facts, self.outliers)
-        kept = [each.client for each in report if not each.left_out]
-        statistics = ColumnStatistics.joined(by_client[client] for client in kept)
-        self._by_client, self.clients_report_ = by_client, report
-        return self._keep(statistics)
+    def _client_updates(self, X, y, groups):
+        messages = super()._client_updates(X, y, groups)
+        names = self._names_of_features()
+        if names is None:
+            return messages
+        # so that a warning of other units names the column
+        fingerprint = feature_fingerprint(names)
+        return [message.with_encoder(fingerprint) for message in messages]
 
-    def _keep(self, statistics):
+    def _learn(self, received):
+        """Join the messages of all clients but those that are excluded."""
+        statistics = ColumnStatistics.joined(received)
+        self._received, self.clients_report_ = received, received.clients_report
         counts, means, squares = statistics.moments
         with np.errstate(invalid="ignore"):
             variances = squares / counts
@@ -279,7 +285,6 @@ class FederatedScaler(FederatedTransformer):
         self.mean_ = means if self.with_mean or self.with_std else None
         self.var_ = variances if self.with_std else None
         self.scale_ = _scale(counts, means, variances) if self.with_std else None
-        return self
 
     def _names_of_features(self):
         """Names of the features, if rows came with names."""

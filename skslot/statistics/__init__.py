@@ -4,7 +4,6 @@ from ._classes import class_means, merge_class_means
 from ._columns import ColumnMoments, column_moments, merge_column_moments
 from ._constant import average_rows, is_constant
 from ._moments import (
-    SHRINKAGE_FLOOR,
     FeatureMoments,
     floor_shrinkage,
     shrink_covariance,
@@ -13,7 +12,6 @@ from ._moments import (
 
 __all__ = [
     "ColumnMoments",
-    "SHRINKAGE_FLOOR",
     "FeatureMoments",
     "average_rows",
     "class_means",

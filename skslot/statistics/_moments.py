@@ -71,6 +71,9 @@ class FeatureMoments:
     True
     """
 
+    # Smallest coefficient for a nearly singular covariance, see floor_shrinkage.
+    SHRINKAGE_FLOOR = SHRINKAGE_FLOOR
+
     def __init__(self, n_features):
         self.n_features = int(n_features)
         if self.n_features < 1:

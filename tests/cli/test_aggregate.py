@@ -38,7 +38,7 @@ from skslot.exchange import (
 def test_reference_is_that_of_the_aligner(server, capsys):
     assert run("aggregate *.slot -o reference.slot --dtype float64") == 0
     messages = [load_message(f"{name}.slot") for name in SITES]
-    expected = FederatedOTAligner().server_aggregate(messages)
+    expected = FederatedOTAligner().server_aggregate(messages).reference_
     assert AlignmentReference.load("reference.slot") == expected
     printed = capsys.readouterr().out
     assert f"clients: 4, rows: {len(X)}, features: 6\n" in printed
@@ -218,7 +218,7 @@ def test_refused_files_are_named_and_nothing_is_written(server, capsys):
     assert run(f"{command} --skip-refused") == 0
     assert "refused: A.slot" in capsys.readouterr().err
     messages = [load_message(f"{name}.slot") for name in "BD"]
-    expected = FederatedOTAligner().server_aggregate(messages)
+    expected = FederatedOTAligner().server_aggregate(messages).reference_
     np.testing.assert_allclose(
         AlignmentReference.load("reference.slot").mean, expected.mean, rtol=1e-6
     )

@@ -357,7 +357,7 @@ def test_scaling_is_that_of_the_rows_of_all_sites(plan):
         message = FederatedScaler().client_update(table.X, client=site)
         messages.append(message.with_encoder(table.encoder))
         rows.append(table.X)
-    answer = FederatedScaler().server_aggregate(messages)
+    answer = FederatedScaler().server_aggregate(messages).statistics_
     scaled = plan.with_scaling(answer)
     found = load_features("B.csv", plan=scaled.at_site("B.csv", "B")).X
     expected = StandardScaler().fit(np.vstack(rows)).transform(rows[1])

@@ -55,7 +55,7 @@ def test_fit_computes_each_map_once(make, count_calls):
 def test_server_floors_the_shrinkage_of_each_message_once(count_calls):
     classifier = FedCGSClassifier(aligner=ALIGNER)
     messages = messages_of(classifier)
-    with count_calls("floored_coefficient") as called:
+    with count_calls("floor_shrinkage") as called:
         classifier.server_aggregate(messages)
     assert len(called) == len(messages)
     assert classifier.aligner_.n_iter_ > 2
@@ -79,7 +79,7 @@ def test_aggregate_reads_files_in_the_passes_of_the_solver_and_three(
     files, tmp_path, monkeypatch, outputs, tau, count_calls, capsys
 ):
     monkeypatch.chdir(tmp_path)
-    n_iter = ALIGNER.server_aggregate(load_messages(files)).n_iter
+    n_iter = ALIGNER.server_aggregate(load_messages(files)).n_iter_
     names = [path.name for path in files]
     with count_calls("read_file") as called:
         command = f"aggregate {outputs} --method fedcgs --tau {tau}"
@@ -236,7 +236,7 @@ def test_a_second_kind_of_message_cannot_take_a_name():
 def test_traits_of_the_server_are_its_features_only():
     reference = ALIGNER.server_aggregate(
         [ALIGNER.client_update(X[IDS == c], client=c) for c in CLIENTS]
-    )
+    ).reference_
     assert Sender.of(reference).words == "the reference"
     assert Sender.of(reference).traits == {"number of features": 64, "encoder": None}
 
