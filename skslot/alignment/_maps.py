@@ -37,8 +37,11 @@ class ClientMap:
         """
         return self._move(self._check(X))
 
-    def _move(self, X, out=None):
-        """Align rows that were checked before, into ``out`` if it is given."""
+    def _move(self, X, out=None, overwrite=False):
+        """Align rows that were checked before, into ``out`` if it is given.
+
+        ``overwrite`` allows to use X as work space.
+        """
         matrix, offset = self._affine_or_none
         out = np.empty_like(X, order="C") if out is None else out
         if offset is None:
@@ -51,10 +54,12 @@ class ClientMap:
         centre = self.mean.astype(X.dtype)
         target = self.moved_mean + matrix @ (centre - self.mean)
         target, matrix = target.astype(X.dtype), matrix.astype(X.dtype, copy=False)
-        buffer = np.empty((min(len(X), TILE_ROWS), X.shape[1]), X.dtype)
+        n_rows = 0 if overwrite else min(len(X), TILE_ROWS)
+        buffer = np.empty((n_rows, X.shape[1]), X.dtype)
         for start in range(0, len(X), TILE_ROWS):
             rows, moved = X[start : start + TILE_ROWS], out[start : start + TILE_ROWS]
-            centred = np.subtract(rows, centre, out=buffer[: len(rows)])
+            work = rows if overwrite else buffer[: len(rows)]
+            centred = np.subtract(rows, centre, out=work)
             np.matmul(centred, matrix, out=moved)
             moved += target
         return out
@@ -74,7 +79,7 @@ class ClientMap:
         """
         return self._move_back(self._check(X))
 
-    def _move_back(self, X, out=None):
+    def _move_back(self, X, out=None, overwrite=False):
         """Undo ``_move``, for rows that were checked before."""
         matrix, offset = self._affine_or_none
         out = np.empty_like(X, order="C") if out is None else out
@@ -294,6 +299,8 @@ def move_rows(X, groups, maps, back=False):
     for move, rows in zip(moves, groups.rows, strict=True):
         if isinstance(rows, slice):  # a view, to be written to without a copy
             move(X[rows], out=moved[rows])
-        else:
-            moved[rows] = move(X[rows])
+        else:  # copies of a few rows stay in the cache
+            for start in range(0, len(rows), TILE_ROWS):
+                part = rows[start : start + TILE_ROWS]
+                moved[part] = move(X[part], overwrite=True)
     return moved
