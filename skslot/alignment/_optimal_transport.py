@@ -420,21 +420,34 @@ class FederatedOTAligner(FederatedAligner):
         return message
 
     def _summarize(self, X, y, client):
-        moments = FeatureMoments.from_rows(X)
-        if y is None:
-            return ClientStatistics.from_moments(moments, self.shrinkage, client)
-        return ClassStatistics.from_moments(
-            moments, class_means(X, y), self.shrinkage, client
-        )
+        cells = None if y is None else class_means(X, y)
+        return self._describe(FeatureMoments.from_rows(X), cells, client)
 
     def _merge(self, message, added):
         if isinstance(message, ClientStatistics):
-            moments = message.moments + added.moments
-            return ClientStatistics.from_moments(
-                moments, self.shrinkage, message.client
+            moments, cells = message.moments + added.moments, None
+        else:
+            moments, cells = merge_cells(message, added)
+        return self._describe(moments, cells, message.client)
+
+    def _describe(self, moments, cells, client):
+        if cells is None:
+            return ClientStatistics.from_moments(moments, self.shrinkage, client)
+        return ClassStatistics.from_moments(moments, cells, self.shrinkage, client)
+
+    def _known_by_moments(self):
+        known = super()._known_by_moments()
+        if self._solve.keywords["shrinkage"] == self.shrinkage:
+            return known
+        # the parameter was set since: it holds for all rows, not for added ones alone
+        return {
+            client: self._describe(
+                message.moments,
+                None if isinstance(message, ClientStatistics) else message.cells(),
+                client,
             )
-        merged = merge_cells(message, added)
-        return ClassStatistics.from_moments(*merged, self.shrinkage, message.client)
+            for client, message in known.items()
+        }
 
     def _release(self, X, y, classes, client):
         """Message of a client, made of noisy sums."""

@@ -192,3 +192,19 @@ def test_new_client_may_come_with_the_column_of_ids(clients, column):
     assert np.array_equal(aligner.transform(table), plain.transform(table))
     with pytest.raises(ValueError, match="rows are of client .'lima'.* of 'rome'"):
         aligner.add_client(table[new], "rome")
+
+
+def test_shrinkage_that_was_set_between_chunks_holds_for_all_rows(clients):
+    X, ids = clients
+    aligner = FederatedOTAligner().partial_fit(X[:60], client_ids=ids[:60])
+    last = ids[60:] == ids[60]  # of one client only
+    aligner.set_params(shrinkage=0.3)
+    aligner.partial_fit(X[60:][last], client_ids=ids[60:][last])
+    rows = np.r_[np.arange(60), 60 + np.flatnonzero(last)]
+    expected = FederatedOTAligner(shrinkage=0.3).fit(X[rows], client_ids=ids[rows])
+    np.testing.assert_allclose(
+        aligner.transform(X[:60], client_ids=ids[:60]),
+        expected.transform(X[:60], client_ids=ids[:60]),
+        rtol=0,
+        atol=1e-10,
+    )
