@@ -255,7 +255,7 @@ def test_names_of_any_kind_can_be_used_in_one_process():
     ids = [("site", row % 3) for row in range(40)]
     classifier = FedCGSClassifier(aligner=FederatedOTAligner())
     classifier.fit(X, y, client_ids=ids)
-    assert set(classifier.communication_) == set(ids)
+    assert set(classifier.clients_report_.clients) == set(ids)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
