@@ -205,7 +205,7 @@ class Selfish(FederatedScaler):
 @pytest.mark.parametrize(
     ("broken", "match"),
     [
-        (Forgetful(), r"clients_report_ is on \['A'\]"),
+        (Forgetful(), r"clients_report_ is on \['A', 'B'\]"),
         (Blind(), r"clients_report_ is on \[\]"),
         (Restless(), "client_update changes the estimator"),
         (Wandering(), "fit gives another classifier"),

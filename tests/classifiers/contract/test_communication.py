@@ -57,9 +57,8 @@ def test_progress_is_printed_on_request(variant, capsys):
     "classifier",
     [
         FedCGSClassifier(),
-        FedPFTClassifier(),
+        FedPFTClassifier(covariance_type="diag"),
         FedPFTClassifier(covariance_type="full"),
-        FedPFTClassifier(covariance_type="lowrank", n_loadings=1),
         FedCoresetClassifier(random_state=0),
         MixedEffectsClassifier(),
     ],
@@ -74,10 +73,19 @@ def test_float16_far_from_zero_is_worth_a_warning(classifier, tmp_path):
     with pytest.warns(UserWarning, match=expected):
         message.to_bytes("float16")
     with pytest.warns(UserWarning, match=expected):
-        message.save(tmp_path / "A.slot", "float16")
+        message.save(tmp_path / "A.slot", "float16", min_samples=1)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         message.to_bytes("float32")
+
+
+@pytest.mark.parametrize("covariance_type", ["spherical", "lowrank"])
+def test_float16_is_judged_by_one_variance_if_a_message_has_no_more(covariance_type):
+    X = np.random.default_rng(0).normal([3000, 0, -3000], 1, size=(40, 3))
+    classifier = FedPFTClassifier(covariance_type=covariance_type, n_loadings=1)
+    message = classifier.client_update(X, np.tile([0, 1], 20), client="A")
+    with pytest.warns(UserWarning, match="float16 rounds the mean of 2 features"):
+        message.to_bytes("float16")
 
 
 @pytest.mark.parametrize("scale", [1e-25, 1e25])
