@@ -128,4 +128,5 @@ def _average(arrays, shares):
     )
     mean = total / shares.sum()
     is_whole = all(np.asarray(array).dtype.kind in "iub" for array in arrays)
-    return np.rint(mean).astype(np.result_type(*arrays)) if is_whole else mean
+    mean = np.rint(mean).astype(np.result_type(*arrays)) if is_whole else mean
+    return np.asarray(mean)  # sums of arrays without axes are scalars

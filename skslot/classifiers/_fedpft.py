@@ -115,7 +115,7 @@ class FedPFTClassifier(ServerEstimatorMixin, AlignedClassifierMixin, OneShotClas
 
     Neither the names of clients nor the order of their messages changes a row that is
     drawn: messages are ordered by what is in them. With the default ``estimator``,
-    features in another unit give the same predictions, up to the rounding of the wire.
+    features in another unit give the same predictions, up to rounding.
 
     References
     ----------
