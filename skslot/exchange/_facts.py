@@ -42,8 +42,10 @@ def warn_if_coarse(message):
     float16 has eleven significant bits, which an offset far from zero uses up.
     """
     n_samples = _n_samples(message)
+    if n_samples is None:
+        return
     mean, variances, _ = _moments(message)
-    if n_samples is None or mean is None or variances is None:
+    if mean is None or variances is None:
         return
     varies = ~is_constant(variances, mean, n_samples)
     deviations = np.sqrt(np.maximum(variances, 0.0))
