@@ -41,7 +41,7 @@ print(received)
 
 print(f"{'rows':>6}{'message':>10}{'rows themselves':>18}   (bytes, float32)")
 for n_rows in (20, 100, len(rows)):
-    size = aligner.client_update(rows[:n_rows], client="flatbed").nbytes
+    size = aligner.client_update(rows[:n_rows], client="flatbed").nbytes()
     print(f"{n_rows:>6}{size:>10,}{rows[:n_rows].astype('float32').nbytes:>18,}")
 
 # %%

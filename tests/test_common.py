@@ -29,14 +29,14 @@ SETTINGS = {
     ],
     "FedCGSClassifier": [
         {},
-        {"covariance": "within", "wire_dtype": "float16"},
+        {"covariance": "within"},
         {"covariance": "identity"},
         {"aligner": FederatedOTAligner(tau=0.1)},
         {"aligner": MixedEffectsAligner()},
     ],
     "FedCOFClassifier": [
         {},
-        {"aligner": FederatedOTAligner(tau=0.1), "wire_dtype": "float16"},
+        {"aligner": FederatedOTAligner(tau=0.1)},
     ],
     "FedCoresetClassifier": [
         {"random_state": 0},
@@ -46,7 +46,7 @@ SETTINGS = {
     ],
     "FedEnsembleClassifier": [
         {},
-        {"combine": "weighted", "wire_dtype": "float64"},
+        {"combine": "weighted"},
         {"combine": "vote", "n_jobs": 2},
         {"combine": "stack", "aligner": FederatedOTAligner()},
     ],
@@ -54,7 +54,7 @@ SETTINGS = {
         {},
         {"curvature": "none", "local_softmax": "held"},
         {"curvature": "diag", "aligner": FederatedOTAligner()},
-        {"curvature": "kfac", "wire_dtype": "float64"},
+        {"curvature": "kfac"},
     ],
     "FedPFTClassifier": [
         {"random_state": 0},
@@ -65,7 +65,7 @@ SETTINGS = {
     ],
     "FedQDAClassifier": [
         {},
-        {"covariance_type": "diag", "wire_dtype": "float16"},
+        {"covariance_type": "diag"},
         {"aligner": FederatedOTAligner(tau=0.1)},
     ],
     "FedRidgeClassifier": [
@@ -76,7 +76,7 @@ SETTINGS = {
     ],
     "MixedEffectsClassifier": [
         {},
-        {"tau": 0, "priors": "client", "shrinkage": "oas", "wire_dtype": "float16"},
+        {"tau": 0, "priors": "client", "shrinkage": "oas"},
         {"tau": 1, "priors": "uniform", "shrinkage": 0.1, "n_jobs": 2},
         {"unknown_client": "adapt"},
     ],
@@ -205,7 +205,7 @@ class Selfish(FederatedScaler):
 @pytest.mark.parametrize(
     ("broken", "match"),
     [
-        (Forgetful(), "communication_ lacks client 'C'"),
+        (Forgetful(), r"clients_report_ is on \['A', 'B'\]"),
         (Blind(), r"clients_report_ is on \[\]"),
         (Restless(), "client_update changes the estimator"),
         (Wandering(), "fit gives another classifier"),

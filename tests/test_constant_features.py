@@ -25,7 +25,7 @@ def fast(estimator_class):
     """An estimator that takes little time and draws the same numbers each time."""
     settings_of = {FedAvgClassifier: {"net__max_epochs": 2}}
     estimator = estimator_class(**settings_of.get(estimator_class, {}))
-    params = {"random_state": 0, "wire_dtype": "float64"}
+    params = {"random_state": 0}
     known = estimator.get_params()
     return estimator.set_params(**{k: v for k, v in params.items() if k in known})
 

@@ -132,14 +132,6 @@ def digits():
     )
 
 
-def in_float64(estimator):
-    """A copy that sends messages in full precision."""
-    estimator = clone(estimator)
-    if "wire_dtype" in estimator.get_params():
-        estimator.set_params(wire_dtype="float64")
-    return estimator
-
-
 def messages_of(estimator):
     X, y, client_ids = digits()[0]
     classes = {"classes": np.unique(y)} if is_classifier(estimator) else {}
@@ -219,20 +211,20 @@ def joined_numbers(name):
     X, y, _ = digits()[1]
     shown = X[::20]
     if name in ALIGNERS:
-        aligner = fit_rows(in_float64(ALIGNERS[name])).add_client(X, "phone")
+        aligner = fit_rows(clone(ALIGNERS[name])).add_client(X, "phone")
         yield "joined", aligner.transform(shown, client_ids="phone")
         if isinstance(aligner, MixedEffectsAligner):
-            aligner = fit_rows(in_float64(ALIGNERS[name])).add_client(X, "phone", y)
+            aligner = fit_rows(clone(ALIGNERS[name])).add_client(X, "phone", y)
             yield "joined with labels", aligner.transform(shown, client_ids="phone")
-        unknown = in_float64(ALIGNERS[name]).set_params(unknown_client="adapt")
+        unknown = clone(ALIGNERS[name]).set_params(unknown_client="adapt")
         adapted = fit_rows(unknown).transform(shown, client_ids="phone")
         yield "unknown", adapted
         return
-    classifier = fit_rows(in_float64(CLASSIFIERS[name]))
+    classifier = fit_rows(clone(CLASSIFIERS[name]))
     classifier.add_client(X, "phone")
     yield "joined", classifier.predict_proba(shown, client_ids="phone")
     if isinstance(classifier, MixedEffectsClassifier):
-        classifier = fit_rows(in_float64(CLASSIFIERS[name]))
+        classifier = fit_rows(clone(CLASSIFIERS[name]))
         classifier.add_client(X, "phone", y)
         yield "joined with labels", classifier.predict_proba(shown, client_ids="phone")
         rows, _, client_ids = digits()[0]
@@ -250,7 +242,7 @@ JOINED = [
 def partial_numbers(name):
     """Rows in three chunks."""
     X, y, client_ids = digits()[0]
-    aligner = in_float64(ALIGNERS[name])
+    aligner = clone(ALIGNERS[name])
     for chunk in range(3):
         part = slice(chunk, None, 3)
         aligner.partial_fit(X[part], y[part], client_ids=client_ids[part])
@@ -267,7 +259,7 @@ def function_numbers():
 
 def numbers_of(group, name, source):
     """Named numbers of one estimator, fitted to one source."""
-    estimator = in_float64(GROUPS[group][name])
+    estimator = clone(GROUPS[group][name])
     fitted = SOURCES[source](estimator)
     if group == "aligner":
         return aligner_numbers(fitted)

@@ -8,9 +8,7 @@ from .._clients import check_client_name, shorten
 from .._linalg import pack_triangle
 from .._parallel import map_in_order
 from .._sklearn_compat import HasMethods
-from .._warnings import warn_user
 from ..exchange import AlignedModel, AlignmentReference, ClientStatistics
-from ..statistics import average_rows, is_constant
 
 
 class ClientModelsMixin:
@@ -42,22 +40,6 @@ class ClientModelsMixin:
         if self._is_aligned:
             return self.aligner_._groups_without_ids(n_samples)
         return super()._groups_without_ids(n_samples)
-
-    def _warn_if_wire_is_coarse(self, X, client):
-        """float16 has eleven bits: far from zero they are spent on the offset."""
-        if self.wire_dtype != "float16":
-            return
-        mean = average_rows(X)
-        variances = np.square(X - mean).mean(axis=0)
-        varies = ~is_constant(variances, mean, len(X))
-        is_coarse = np.abs(mean) / 2**11 > 0.1 * np.sqrt(variances)
-        coarse = int(np.sum(is_coarse & varies))
-        if coarse:
-            warn_user(
-                f"float16 rounds the mean of {coarse} features of client {client!r} by "
-                "more than a tenth of their standard deviation; use "
-                "wire_dtype='float32', or centre the features."
-            )
 
 
 class FoldedHeadsMixin(ClientModelsMixin):

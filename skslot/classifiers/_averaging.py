@@ -4,11 +4,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from .._clients import number_unnamed
 from ..exchange import FeatureScale, FeatureSummary, HeadWeights, MessageError
 from ..statistics import average_rows, is_constant
 from ..trust import ClientsReport
-from ._one_shot import Communication
 
 # Whole numbers up to this are exact in float64; no message may claim more rows.
 MAX_ROWS = 2**53
@@ -95,11 +93,9 @@ def check_start(start, classes, n_features):
 
 @dataclass
 class TrainingRecord:
-    """What was exchanged, and how the loss went."""
+    """Loss of each round, and the report on the clients of all exchanges."""
 
-    wire_dtype: str
     history: list = field(default_factory=list)
-    communication: dict = field(default_factory=dict)
     clients_report: ClientsReport = ClientsReport([])
 
     @property
@@ -107,19 +103,13 @@ class TrainingRecord:
         """Clients that were left out in any exchange."""
         return self.clients_report.left_out
 
-    def add_exchange(self, messages, answer, clients_report):
-        """Count the messages of all clients and the answer to each."""
+    def add_exchange(self, clients_report):
+        """Add the report on the clients of one exchange."""
         self.clients_report = self.clients_report.merged(clients_report)
-        down = answer._nbytes(self.wire_dtype)
-        names = number_unnamed([message.client for message in messages])
-        for name, message in zip(names, messages, strict=True):
-            before = self.communication.get(name, Communication(0, 0))
-            up = message._nbytes(self.wire_dtype)
-            self.communication[name] = Communication(before.up + up, before.down + down)
 
-    def add_round(self, messages, average, clients_report):
-        """Count the messages of a round and note its loss."""
-        self.add_exchange(messages, average, clients_report)
+    def add_round(self, average, clients_report):
+        """Add the report and the loss of one round."""
+        self.add_exchange(clients_report)
         before, after = average.losses
         self.history.append(
             {
@@ -138,4 +128,5 @@ def _average(arrays, shares):
     )
     mean = total / shares.sum()
     is_whole = all(np.asarray(array).dtype.kind in "iub" for array in arrays)
-    return np.rint(mean).astype(np.result_type(*arrays)) if is_whole else mean
+    mean = np.rint(mean).astype(np.result_type(*arrays)) if is_whole else mean
+    return np.asarray(mean)  # sums of arrays without axes are scalars

@@ -34,7 +34,6 @@ class ClassStatisticsClassifier(
             return ClassStatistics.release(
                 self.privacy, X, y, classes, client, self._noisy_shrinkage
             )
-        self._warn_if_wire_is_coarse(X, client)
         counts, means = counts_and_means(X, y, classes)
         part = self._part_for_alignment(FeatureMoments.from_rows(X))
         return ClassStatistics(classes.tolist(), counts, means, *part, client)

@@ -95,8 +95,6 @@ class FedAvgClassifier(OneShotClassifier):
     client_column : str or int, default=None
         Name or position of the column of X that holds the client ids. None means that
         ids are passed as ``client_ids``.
-    wire_dtype : {"float64", "float32", "float16"}, default="float32"
-        Precision of the messages.
     outliers : {"warn", "leave_out", "ignore"}, default="warn"
         What to do about clients that stand out so far that something must be wrong, see
         :doc:`/user_guide/trust`: warn of them, go on without them, or nothing.
@@ -141,9 +139,6 @@ class FedAvgClassifier(OneShotClassifier):
         For each ``"round"`` the cross-entropy of the model at its start
         (``"global_loss"``) and of the heads after local training (``"local_loss"``),
         each on the clients' own rows, averaged over clients as ``averaging`` says.
-    communication_ : dict
-        For each client the bytes that it sent (``up``) and received (``down``) in all
-        rounds.
     clients_report_ : ClientsReport
         Share, distance and so on of each client, and who stands out.
     n_features_in_ : int
@@ -180,8 +175,6 @@ class FedAvgClassifier(OneShotClassifier):
     FedAvgClassifier(random_state=0)
     >>> classifier.score(data.data, data.target) > 0.85
     True
-    >>> classifier.communication_["fax"]
-    Communication(up=..., down=...)
     >>> FedAvgClassifier(net__lr=0.05).set_params(net__max_epochs=3)
     FedAvgClassifier(net__lr=0.05, net__max_epochs=3)
     """
@@ -209,7 +202,6 @@ class FedAvgClassifier(OneShotClassifier):
         standardize=True,
         local_softmax="balanced",
         client_column=None,
-        wire_dtype="float32",
         outliers="warn",
         max_client_share=None,
         random_state=None,
@@ -223,7 +215,6 @@ class FedAvgClassifier(OneShotClassifier):
         self.standardize = standardize
         self.local_softmax = local_softmax
         self.client_column = client_column
-        self.wire_dtype = wire_dtype
         self.outliers = outliers
         self.max_client_share = max_client_share
         self.random_state = random_state
@@ -281,7 +272,7 @@ class FedAvgClassifier(OneShotClassifier):
     def fit(self, X, y, client_ids=None):
         torch_heads()
         X, y, groups = self._validate_rows(X, y, client_ids)
-        record = TrainingRecord(self.wire_dtype)
+        record = TrainingRecord()
         scale = average = None
         if self.standardize:
             summaries = [
@@ -315,12 +306,12 @@ class FedAvgClassifier(OneShotClassifier):
         Returns
         -------
         summary : FeatureSummary
-            The message to the server, in the precision of the wire.
+            The message to the server.
         """
         self._validate_params()
         check_client_name(client)
         X = self._read_client(X, client)
-        return summarize_rows(X, client).as_received(self.wire_dtype)
+        return summarize_rows(X, client)
 
     def server_scale(self, summaries):
         """Server step before training: the common origin and unit of features.
@@ -335,10 +326,10 @@ class FedAvgClassifier(OneShotClassifier):
         Returns
         -------
         scale : FeatureScale
-            The message to all clients, in the precision of the wire.
+            The message to all clients.
         """
         self._validate_params()
-        return self._pool(summaries, TrainingRecord(self.wire_dtype))
+        return self._pool(summaries, TrainingRecord())
 
     def client_update(
         self, X, y=None, *, classes=None, client=None, scale=None, start=None
@@ -366,7 +357,7 @@ class FedAvgClassifier(OneShotClassifier):
         Returns
         -------
         message : HeadWeights
-            The message to the server, in the precision of the wire.
+            The message to the server.
         """
         heads = torch_heads()
         self._validate_params()
@@ -393,10 +384,10 @@ class FedAvgClassifier(OneShotClassifier):
         Returns
         -------
         average : HeadWeights
-            The message to all clients, in the precision of the wire.
+            The message to all clients.
         """
         self._validate_params()
-        return self._average(messages, TrainingRecord(self.wire_dtype))
+        return self._average(messages, TrainingRecord())
 
     def server_aggregate(self, messages, summaries=()):
         """Server step at the end: the classifier, from all that the clients sent.
@@ -405,7 +396,7 @@ class FedAvgClassifier(OneShotClassifier):
         ----------
         messages : list of HeadWeights
             Heads of all rounds. The model is the average of the last round; earlier
-            ones count for ``history_`` and ``communication_``.
+            ones count for ``history_``.
         summaries : list of FeatureSummary, default=()
             What the clients had sent before, with ``standardize=True``.
 
@@ -419,7 +410,7 @@ class FedAvgClassifier(OneShotClassifier):
         check_standardization(
             self.standardize, bool(summaries), "summaries", "client_summary"
         )
-        record, scale = TrainingRecord(self.wire_dtype), None
+        record, scale = TrainingRecord(), None
         if summaries:
             scale = self._pool(summaries, record)
         rounds = {}
@@ -462,16 +453,15 @@ class FedAvgClassifier(OneShotClassifier):
     def _pool(self, summaries, record):
         """Common scale of all clients, noted in the record."""
         received = self._receive(summaries, FeatureSummary)
-        scale = pool_summaries(list(received)).as_received(self.wire_dtype)
-        record.add_exchange(received.messages, scale, received.clients_report)
+        scale = pool_summaries(list(received))
+        record.add_exchange(received.clients_report)
         return scale
 
     def _average(self, messages, record):
         """Average of the heads of one round, noted in the record."""
         received = self._receive(messages, HeadWeights)
         average = average_heads(list(received), self.averaging)
-        average = average.as_received(self.wire_dtype)
-        record.add_round(received.messages, average, received.clients_report)
+        record.add_round(average, received.clients_report)
         return average
 
     def _has_skorch_net(self):
@@ -532,8 +522,7 @@ class FedAvgClassifier(OneShotClassifier):
                 "Lower the learning rate, or set standardize=True."
             )
         facts = X.shape[1], n_rounds + 1, client
-        message = HeadWeights(classes.tolist(), counts, weights, losses, *facts)
-        return message.as_received(self.wire_dtype)
+        return HeadWeights(classes.tolist(), counts, weights, losses, *facts)
 
     def _adopt(self, average, scale, record):
         """Become the classifier with these weights."""
@@ -545,7 +534,7 @@ class FedAvgClassifier(OneShotClassifier):
         self.classes_ = np.array(average.classes)[held]
         self._encoder = average.encoder
         self.n_features_in_ = average.n_features + (self.client_column is not None)
-        self.history_, self.communication_ = record.history, record.communication
+        self.history_ = record.history
         self.clients_report_ = record.clients_report
         for name in ("coef_", "intercept_"):  # of an earlier fit
             vars(self).pop(name, None)

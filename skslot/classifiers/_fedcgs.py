@@ -45,8 +45,6 @@ default="empirical"
     client_column : str or int, default=None
         Name or position of the column of X that holds the client ids. None means that
         ids are passed as ``client_ids``.
-    wire_dtype : {"float64", "float32", "float16"}, default="float64"
-        Precision of the messages.
     outliers : {"warn", "leave_out", "ignore"}, default="warn"
         What to do about clients that stand out so far that something must be wrong, see
         :doc:`/user_guide/trust`: warn of them, go on without them, or nothing.
@@ -68,8 +66,6 @@ default="empirical"
         Intercepts.
     priors_ : ndarray of shape (n_classes,)
         Class probabilities used.
-    communication_ : dict
-        For each client the bytes that it sent (``up``) and received (``down``).
     clients_report_ : ClientsReport
         Share, distance and so on of each client, and who stands out.
     aligner_ : FederatedOTAligner
@@ -106,8 +102,6 @@ default="empirical"
     FedCGSClassifier(aligner=FederatedOTAligner())
     >>> classifier.score(data.data, data.target, client_ids=data.client_ids) > 0.9
     True
-    >>> classifier.communication_["fax"]
-    Communication(up=..., down=...)
     """
 
     _parameter_constraints: dict = {
@@ -127,7 +121,6 @@ default="empirical"
         aligner=None,
         privacy=None,
         client_column=None,
-        wire_dtype="float64",
         outliers="warn",
         max_client_share=None,
         n_jobs=None,
@@ -139,7 +132,6 @@ default="empirical"
         self.aligner = aligner
         self.privacy = privacy
         self.client_column = client_column
-        self.wire_dtype = wire_dtype
         self.outliers = outliers
         self.max_client_share = max_client_share
         self.n_jobs = n_jobs

@@ -50,8 +50,6 @@ class FedCOFClassifier(ClassStatisticsClassifier):
     client_column : str or int, default=None
         Name or position of the column of X that holds the client ids. None means that
         ids are passed as ``client_ids``.
-    wire_dtype : {"float64", "float32", "float16"}, default="float32"
-        Precision of the messages.
     outliers : {"warn", "leave_out", "ignore"}, default="warn"
         What to do about clients that stand out so far that something must be wrong, see
         :doc:`/user_guide/trust`: warn of them, go on without them, or nothing.
@@ -73,8 +71,6 @@ class FedCOFClassifier(ClassStatisticsClassifier):
         Zeros: there are no intercepts.
     gamma_ : float
         What was added to the variances.
-    communication_ : dict
-        For each client the bytes that it sent (``up``) and received (``down``).
     clients_report_ : ClientsReport
         Share, distance and so on of each client, and who stands out.
     aligner_ : aligner
@@ -119,8 +115,6 @@ class FedCOFClassifier(ClassStatisticsClassifier):
     FedCOFClassifier()
     >>> classifier.score(data.data, data.target) > 0.7
     True
-    >>> classifier.communication_["fax"]
-    Communication(up=..., down=...)
     """
 
     _parameter_constraints: dict = {
@@ -138,7 +132,6 @@ class FedCOFClassifier(ClassStatisticsClassifier):
         aligner=None,
         privacy=None,
         client_column=None,
-        wire_dtype="float32",
         outliers="warn",
         max_client_share=None,
         n_jobs=None,
@@ -148,7 +141,6 @@ class FedCOFClassifier(ClassStatisticsClassifier):
         self.aligner = aligner
         self.privacy = privacy
         self.client_column = client_column
-        self.wire_dtype = wire_dtype
         self.outliers = outliers
         self.max_client_share = max_client_share
         self.n_jobs = n_jobs
@@ -163,7 +155,6 @@ class FedCOFClassifier(ClassStatisticsClassifier):
             return super()._summarize(X, y, classes, client, seed)
         if self.privacy is not None:
             return ClassMeans.release(self.privacy, X, y, classes, client)
-        self._warn_if_wire_is_coarse(X, client)
         held = np.unique(y)
         return ClassMeans(held.tolist(), *counts_and_means(X, y, held), client)
 

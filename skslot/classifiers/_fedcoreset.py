@@ -62,8 +62,6 @@ class FedCoresetClassifier(
     client_column : str or int, default=None
         Name or position of the column of X that holds the client ids. None means that
         ids are passed as ``client_ids``.
-    wire_dtype : {"float64", "float32", "float16"}, default="float32"
-        Precision of the messages.
     outliers : {"warn", "leave_out", "ignore"}, default="warn"
         What to do about clients that stand out so far that something must be wrong, see
         :doc:`/user_guide/trust`: warn of them, go on without them, or nothing.
@@ -84,10 +82,6 @@ class FedCoresetClassifier(
         Labels that rows were sent of.
     estimator_ : estimator object
         The classifier trained by the server.
-    communication_ : dict
-        For each client the bytes that it sent (``up``) and received (``down``). A
-        linear estimator is sent as a :class:`~skslot.exchange.LinearModel`, any other
-        is counted as it pickles, with the map of the client.
     clients_report_ : ClientsReport
         Share, distance and so on of each client, and who stands out.
     aligner_ : FederatedOTAligner or MixedEffectsAligner
@@ -154,7 +148,6 @@ class FedCoresetClassifier(
         allow_real_rows=False,
         aligner=None,
         client_column=None,
-        wire_dtype="float32",
         outliers="warn",
         max_client_share=None,
         random_state=None,
@@ -169,7 +162,6 @@ class FedCoresetClassifier(
         self.allow_real_rows = allow_real_rows
         self.aligner = aligner
         self.client_column = client_column
-        self.wire_dtype = wire_dtype
         self.outliers = outliers
         self.max_client_share = max_client_share
         self.random_state = random_state
@@ -183,7 +175,6 @@ class FedCoresetClassifier(
                 "Set allow_real_rows=True if others may see them, or use "
                 "method='kmeans', which sends means of several rows."
             )
-        self._warn_if_wire_is_coarse(X, client)
         held = np.unique(y)
         counts, means = counts_and_means(X, y, held)
         shares = np.ones((len(X), len(held)))  # no row is surer than others

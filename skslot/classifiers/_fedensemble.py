@@ -52,8 +52,6 @@ class FedEnsembleClassifier(LocalHeadsMixin, OneShotClassifier):
     client_column : str or int, default=None
         Name or position of the column of X that holds the client ids. None means that
         ids are passed as ``client_ids``.
-    wire_dtype : {"float64", "float32", "float16"}, default="float32"
-        Precision of the messages.
     outliers : {"warn", "leave_out", "ignore"}, default="warn"
         What to do about clients that stand out so far that something must be wrong, see
         :doc:`/user_guide/trust`: warn of them, go on without them, or nothing.
@@ -77,9 +75,6 @@ class FedEnsembleClassifier(LocalHeadsMixin, OneShotClassifier):
         Weights; only with ``combine="stack"``.
     intercept_ : ndarray of shape (n_classes,)
         Intercepts; only with ``combine="stack"``.
-    communication_ : dict
-        For each client the bytes that it sent (``up``) and received (``down``): all
-        heads, or a single one with ``combine="stack"``.
     clients_report_ : ClientsReport
         Share, distance and so on of each client, and who stands out.
     aligner_ : FederatedOTAligner or MixedEffectsAligner
@@ -138,7 +133,6 @@ class FedEnsembleClassifier(LocalHeadsMixin, OneShotClassifier):
         consistent=True,
         aligner=None,
         client_column=None,
-        wire_dtype="float32",
         outliers="warn",
         max_client_share=None,
         random_state=None,
@@ -150,7 +144,6 @@ class FedEnsembleClassifier(LocalHeadsMixin, OneShotClassifier):
         self.consistent = consistent
         self.aligner = aligner
         self.client_column = client_column
-        self.wire_dtype = wire_dtype
         self.outliers = outliers
         self.max_client_share = max_client_share
         self.random_state = random_state
@@ -199,7 +192,6 @@ class FedEnsembleClassifier(LocalHeadsMixin, OneShotClassifier):
         return super().linear_model()
 
     def _summarize(self, X, y, classes, client, seed):
-        self._warn_if_wire_is_coarse(X, client)
         if self.estimator is None:
             head = train_logistic(X, y)
         else:
@@ -246,9 +238,3 @@ class FedEnsembleClassifier(LocalHeadsMixin, OneShotClassifier):
         if self._combine == "mean":
             weights = np.full_like(weights, 1 / len(weights))
         return average(shares, weights)
-
-    def _download_size(self, client):
-        """Bytes of one linear classifier with the map folded in, or of all heads."""
-        if self._combine == "stack":
-            return super()._download_size(client)
-        return sum(head._nbytes(self.wire_dtype) for head in self.heads_)

@@ -43,8 +43,6 @@ class FedMergeClassifier(FoldedHeadsMixin, LocalHeadsMixin, OneShotClassifier):
     client_column : str or int, default=None
         Name or position of the column of X that holds the client ids. None means that
         ids are passed as ``client_ids``.
-    wire_dtype : {"float64", "float32", "float16"}, default="float32"
-        Precision of the messages.
     outliers : {"warn", "leave_out", "ignore"}, default="warn"
         What to do about clients that stand out so far that something must be wrong, see
         :doc:`/user_guide/trust`: warn of them, go on without them, or nothing.
@@ -64,8 +62,6 @@ class FedMergeClassifier(FoldedHeadsMixin, LocalHeadsMixin, OneShotClassifier):
         Weights.
     intercept_ : ndarray of shape (n_classes,)
         Intercepts.
-    communication_ : dict
-        For each client the bytes that it sent (``up``) and received (``down``).
     clients_report_ : ClientsReport
         Share, distance and so on of each client, and who stands out.
     aligner_ : FederatedOTAligner or MixedEffectsAligner
@@ -129,7 +125,6 @@ class FedMergeClassifier(FoldedHeadsMixin, LocalHeadsMixin, OneShotClassifier):
         off_diagonal=0.9,
         aligner=None,
         client_column=None,
-        wire_dtype="float32",
         outliers="warn",
         max_client_share=None,
         n_jobs=None,
@@ -141,14 +136,12 @@ class FedMergeClassifier(FoldedHeadsMixin, LocalHeadsMixin, OneShotClassifier):
         self.off_diagonal = off_diagonal
         self.aligner = aligner
         self.client_column = client_column
-        self.wire_dtype = wire_dtype
         self.outliers = outliers
         self.max_client_share = max_client_share
         self.n_jobs = n_jobs
         self.verbose = verbose
 
     def _summarize(self, X, y, classes, client, seed):
-        self._warn_if_wire_is_coarse(X, client)
         head = train_logistic(X, y, self.l2, self.local_softmax == "balanced")
         return self._head_message(X, y, *head, self.curvature, client)
 

@@ -65,8 +65,6 @@ class FedPFTClassifier(ServerEstimatorMixin, AlignedClassifierMixin, OneShotClas
     client_column : str or int, default=None
         Name or position of the column of X that holds the client ids. None means that
         ids are passed as ``client_ids``.
-    wire_dtype : {"float64", "float32", "float16"}, default="float16"
-        Precision of the messages.
     outliers : {"warn", "leave_out", "ignore"}, default="warn"
         What to do about clients that stand out so far that something must be wrong, see
         :doc:`/user_guide/trust`: warn of them, go on without them, or nothing.
@@ -88,10 +86,6 @@ class FedPFTClassifier(ServerEstimatorMixin, AlignedClassifierMixin, OneShotClas
         Labels that at least one client holds.
     estimator_ : estimator object
         The classifier trained by the server.
-    communication_ : dict
-        For each client the bytes that it sent (``up``) and received (``down``). A
-        linear estimator is sent as a :class:`~skslot.exchange.LinearModel`, any other
-        is counted as it pickles, with the map of the client.
     clients_report_ : ClientsReport
         Share, distance and so on of each client, and who stands out.
     aligner_ : FederatedOTAligner
@@ -121,7 +115,7 @@ class FedPFTClassifier(ServerEstimatorMixin, AlignedClassifierMixin, OneShotClas
 
     Neither the names of clients nor the order of their messages changes a row that is
     drawn: messages are ordered by what is in them. With the default ``estimator``,
-    features in another unit give the same predictions, up to the rounding of the wire.
+    features in another unit give the same predictions, up to rounding.
 
     References
     ----------
@@ -179,7 +173,6 @@ class FedPFTClassifier(ServerEstimatorMixin, AlignedClassifierMixin, OneShotClas
         reg_covar=1e-6,
         aligner=None,
         client_column=None,
-        wire_dtype="float16",
         outliers="warn",
         max_client_share=None,
         random_state=None,
@@ -195,7 +188,6 @@ class FedPFTClassifier(ServerEstimatorMixin, AlignedClassifierMixin, OneShotClas
         self.reg_covar = reg_covar
         self.aligner = aligner
         self.client_column = client_column
-        self.wire_dtype = wire_dtype
         self.outliers = outliers
         self.max_client_share = max_client_share
         self.random_state = random_state
@@ -203,7 +195,6 @@ class FedPFTClassifier(ServerEstimatorMixin, AlignedClassifierMixin, OneShotClas
         self.verbose = verbose
 
     def _summarize(self, X, y, classes, client, seed):
-        self._warn_if_wire_is_coarse(X, client)
         if self.covariance_type == "lowrank" and self.n_components > 1:
             raise ValueError(
                 f"covariance_type='lowrank' has one component per class, got "

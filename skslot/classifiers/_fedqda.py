@@ -1,6 +1,5 @@
 """FedQDA: Gaussian classes with a covariance each, from one round of statistics."""
 
-import pickle
 from dataclasses import dataclass, replace
 from numbers import Real
 
@@ -59,8 +58,6 @@ default="empirical"
     client_column : str or int, default=None
         Name or position of the column of X that holds the client ids. None means that
         ids are passed as ``client_ids``.
-    wire_dtype : {"float64", "float32", "float16"}, default="float32"
-        Precision of the messages.
     outliers : {"warn", "leave_out", "ignore"}, default="warn"
         What to do about clients that stand out so far that something must be wrong, see
         :doc:`/user_guide/trust`: warn of them, go on without them, or nothing.
@@ -83,10 +80,6 @@ default="empirical"
         Covariance of each class as it is used, or its diagonal.
     priors_ : ndarray of shape (n_classes,)
         Class probabilities used.
-    communication_ : dict
-        For each client the bytes that it sent (``up``) and received (``down``), the
-        latter as a :class:`~skslot.exchange.ClassMixtures` of all classes, and with
-        ``aligner`` the map of the client as it pickles.
     clients_report_ : ClientsReport
         Share, distance and so on of each client, and who stands out.
     aligner_ : aligner
@@ -141,7 +134,6 @@ default="empirical"
         priors="empirical",
         aligner=None,
         client_column=None,
-        wire_dtype="float32",
         outliers="warn",
         max_client_share=None,
         n_jobs=None,
@@ -153,7 +145,6 @@ default="empirical"
         self.priors = priors
         self.aligner = aligner
         self.client_column = client_column
-        self.wire_dtype = wire_dtype
         self.outliers = outliers
         self.max_client_share = max_client_share
         self.n_jobs = n_jobs
@@ -181,7 +172,6 @@ default="empirical"
         sender = FedPFTClassifier(
             covariance_type=self.covariance_type,
             aligner=self.aligner,
-            wire_dtype=self.wire_dtype,
         )
         return sender._summarize(X, y, classes, client, seed)
 
@@ -205,31 +195,6 @@ default="empirical"
             self.shrink_to_pooled,
             self.shrink_to_identity,
         )
-        self._n_bytes = self._size_of_gaussians(counts)
-
-    def _size_of_gaussians(self, counts):
-        """Bytes of a message with all that a site needs to know of the classes."""
-        ones, none = np.ones(len(counts)), np.empty(0)
-        n_numbers = diagonal_of(self.covariance_type, self.means_.shape[1])[-1] + 1
-        message = ClassMixtures(
-            self.classes_.tolist(),
-            self.covariance_type,
-            counts.astype(np.int32),
-            ones.astype(np.int32),
-            ones,
-            self.means_,
-            np.ones((len(counts), n_numbers)),
-            none,
-            none,
-        )
-        return message._nbytes(self.wire_dtype)
-
-    def _download_size(self, client):
-        if not self._is_aligned:
-            return self._n_bytes
-        # a copy, without what the map has computed since
-        client_map = replace(self.aligner_._map_of(client))
-        return self._n_bytes + len(pickle.dumps(client_map))
 
     def _scores_by_client(self, X, groups):
         return self._scores(self.aligner_._move(X, groups) if self._is_aligned else X)

@@ -65,8 +65,6 @@ class FedRidgeClassifier(ClassStatisticsClassifier):
     client_column : str or int, default=None
         Name or position of the column of X that holds the client ids. None means that
         ids are passed as ``client_ids``.
-    wire_dtype : {"float64", "float32", "float16"}, default="float64"
-        Precision of the messages.
     outliers : {"warn", "leave_out", "ignore"}, default="warn"
         What to do about clients that stand out so far that something must be wrong, see
         :doc:`/user_guide/trust`: warn of them, go on without them, or nothing.
@@ -86,8 +84,6 @@ class FedRidgeClassifier(ClassStatisticsClassifier):
         Weights, of the features after the map if there is one.
     intercept_ : ndarray of shape (n_classes,)
         Intercepts.
-    communication_ : dict
-        For each client the bytes that it sent (``up``) and received (``down``).
     clients_report_ : ClientsReport
         Share, distance and so on of each client, and who stands out.
     aligner_ : aligner
@@ -158,7 +154,6 @@ class FedRidgeClassifier(ClassStatisticsClassifier):
         aligner=None,
         privacy=None,
         client_column=None,
-        wire_dtype="float64",
         outliers="warn",
         max_client_share=None,
         n_jobs=None,
@@ -173,7 +168,6 @@ class FedRidgeClassifier(ClassStatisticsClassifier):
         self.aligner = aligner
         self.privacy = privacy
         self.client_column = client_column
-        self.wire_dtype = wire_dtype
         self.outliers = outliers
         self.max_client_share = max_client_share
         self.n_jobs = n_jobs
@@ -293,11 +287,6 @@ class FedRidgeClassifier(ClassStatisticsClassifier):
         if self._feature_map is not None:
             X = map_features(self._feature_map, X)
         return super()._scores(X)
-
-    def _download_size(self, client):
-        if self._feature_map is None:
-            return super()._download_size(client)
-        return super().linear_model()._nbytes(self.wire_dtype)
 
 
 def ridge_head(pooled, alpha, scale_alpha=True, fit_intercept=True):

@@ -64,8 +64,6 @@ default="pooled"
     client_column : str or int, default=None
         Name or position of the column of X that holds the client ids. None means that
         ids are passed as ``client_ids``.
-    wire_dtype : {"float64", "float32", "float16"}, default="float64"
-        Precision of the messages.
     outliers : {"warn", "leave_out", "ignore"}, default="warn"
         What to do about clients that stand out so far that something must be wrong, see
         :doc:`/user_guide/trust`: warn of them, go on without them, or nothing.
@@ -108,8 +106,6 @@ default="pooled"
         Weights for aligned features of a client without class means of its own.
     intercept_ : ndarray of shape (n_classes,)
         Their intercepts.
-    communication_ : dict
-        For each client the bytes that it sent (``up``) and received (``down``).
     clients_report_ : ClientsReport
         Share, distance and so on of each client, and who stands out.
     aligner_ : MixedEffectsAligner
@@ -167,7 +163,6 @@ default="pooled"
         unknown_client="error",
         privacy=None,
         client_column=None,
-        wire_dtype="float64",
         outliers="warn",
         max_client_share=None,
         memory=None,
@@ -180,7 +175,6 @@ default="pooled"
         self.unknown_client = unknown_client
         self.privacy = privacy
         self.client_column = client_column
-        self.wire_dtype = wire_dtype
         self.outliers = outliers
         self.max_client_share = max_client_share
         self.memory = memory
@@ -396,7 +390,6 @@ default="pooled"
     def _summarize(self, X, y, classes, client, seed):
         if self.privacy is not None:
             return ClassStatistics.release(self.privacy, X, y, classes, client)
-        self._warn_if_wire_is_coarse(X, client)
         counts, means = counts_and_means(X, y, classes)
         triangle = pack_triangle(FeatureMoments.from_rows(X).sample_covariance())
         return ClassStatistics(classes.tolist(), counts, means, triangle, client=client)

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from numbers import Integral
-from typing import NamedTuple
 
 import numpy as np
 from joblib import Parallel, delayed
@@ -23,17 +22,9 @@ from .._clients import (
     refuse_lost_labels,
     remedy,
 )
-from .._sklearn_compat import StrOptions
 from .._warnings import warn_user
 from ..base import FederatedEstimator
 from ..exchange import LinearModel, receive
-
-
-class Communication(NamedTuple):
-    """Bytes that one client sent (``up``) and received (``down``)."""
-
-    up: int
-    down: int
 
 
 class OneShotClassifier(ClassifierMixin, FederatedEstimator):
@@ -50,15 +41,13 @@ class OneShotClassifier(ClassifierMixin, FederatedEstimator):
     Messages may be looped over several times, but are read one by one: there may be
     more than fits in memory. The ``seed`` is the same in all steps of a fit.
     The base class brings ``fit``, the two steps as public methods, ids by either route,
-    checks, predictions, ``communication_`` and ``clients_report_``.
+    checks, predictions and ``clients_report_``.
 
     Parameters
     ----------
     client_column : str or int, default=None
         Name or position of the column of X that holds the client ids. None means that
         ids are passed as ``client_ids``.
-    wire_dtype : {"float64", "float32", "float16"}, default="float32"
-        Precision of the messages.
     outliers : {"warn", "leave_out", "ignore"}, default="warn"
         What to do about clients that stand out so far that something must be wrong, see
         :doc:`/user_guide/trust`: warn of them, go on without them, or nothing.
@@ -118,7 +107,6 @@ class OneShotClassifier(ClassifierMixin, FederatedEstimator):
 
     _parameter_constraints: dict = {
         "client_column": [str, Integral, None],
-        "wire_dtype": [StrOptions({"float64", "float32", "float16"})],
         **GUARD_CONSTRAINTS,
         "n_jobs": [Integral, None],
         "verbose": ["verbose"],
@@ -133,14 +121,12 @@ class OneShotClassifier(ClassifierMixin, FederatedEstimator):
         self,
         *,
         client_column=None,
-        wire_dtype="float32",
         outliers="warn",
         max_client_share=None,
         n_jobs=None,
         verbose=0,
     ):
         self.client_column = client_column
-        self.wire_dtype = wire_dtype
         self.outliers = outliers
         self.max_client_share = max_client_share
         self.n_jobs = n_jobs
@@ -165,7 +151,7 @@ class OneShotClassifier(ClassifierMixin, FederatedEstimator):
         Returns
         -------
         message : Message
-            The message to the server, in the precision of the wire:
+            The message to the server:
             :class:`~skslot.exchange.ClassStatistics` of a ``FedCGSClassifier``,
             :class:`~skslot.exchange.ClassMixtures` of a ``FedPFTClassifier``.
         """
@@ -404,27 +390,22 @@ class OneShotClassifier(ClassifierMixin, FederatedEstimator):
 
     def _make_message(self, X, y, classes, client, seed):
         rows = self._client_rows(X, y, classes, client)
-        return self._summarize(*rows, client, seed).as_received(self.wire_dtype)
+        return self._summarize(*rows, client, seed)
 
     def _aggregate(self, messages, seed):
         received = self._receive(messages, *self._allowed_messages())
         self._learn(received, seed)
         self.clients_report_ = received.clients_report
-        senders = received.senders
-        self._encoder = senders[0].encoder
-        self.n_features_in_ = senders[0].n_features + (self.client_column is not None)
+        first = received.senders[0]
+        self._encoder = first.encoder
+        self.n_features_in_ = first.n_features + (self.client_column is not None)
         self._prepare_models(received)
-        self.communication_ = {
-            name: Communication(sender.n_bytes, self._download_size(sender.client))
-            for name, sender in zip(received.names, senders, strict=True)
-        }
         return self
 
     def _receive(self, messages, *kinds):
         return receive(
             messages,
             *kinds,
-            wire_dtype=self.wire_dtype,
             outliers=self.outliers,
             max_client_share=self.max_client_share,
         )
@@ -440,9 +421,6 @@ class OneShotClassifier(ClassifierMixin, FederatedEstimator):
 
     def _prepare_models(self, messages):
         """Make what is sent to each client, if it is not the same for all."""
-
-    def _download_size(self, client):
-        return self.client_model(client)._nbytes(self.wire_dtype)
 
     def _all_scores(self, X, client_ids):
         return self._scores_by_client(*self._prediction_rows(X, client_ids))

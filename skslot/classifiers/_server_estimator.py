@@ -1,8 +1,5 @@
 """Classifiers whose server trains an estimator on rows: predictions are its own."""
 
-import pickle
-from dataclasses import replace
-
 import numpy as np
 from sklearn.dummy import DummyClassifier
 from sklearn.utils.metaestimators import available_if
@@ -66,13 +63,3 @@ class ServerEstimatorMixin:
     def _aligned_rows(self, X, client_ids):
         X, groups = self._prediction_rows(X, client_ids)
         return self.aligner_._move(X, groups) if self._is_aligned else X
-
-    def _download_size(self, client):
-        """Bytes of a linear classifier with the map folded in, or of the pickle."""
-        if hasattr(self.estimator_, "coef_"):
-            return super()._download_size(client)
-        parts = self.estimator_
-        if self._is_aligned:
-            # a copy, without what the map has computed since
-            parts = replace(self.aligner_._map_of(client)), self.estimator_
-        return len(pickle.dumps(parts))

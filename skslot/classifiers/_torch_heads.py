@@ -152,6 +152,9 @@ def train(net, X, codes, start, seed, n_threads):
         after = _mean_loss(net, X, codes)
     weights = net.module_.state_dict()
     weights = {name: _to_numpy(tensor) for name, tensor in weights.items()}
+    for name, array in weights.items():
+        if array.dtype.kind == "f":
+            weights[name] = array.astype(np.float64)
     return weights, np.array([before, after])
 
 

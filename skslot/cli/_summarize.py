@@ -228,9 +228,7 @@ def _update(table, arguments, budget):
         "fedpft": {"n_components": arguments.components},
         "fedcoreset": {"min_samples": arguments.min_samples},
     }
-    classifier = make_classifier(
-        method, aligner, wire_dtype=arguments.dtype, **settings.get(method, {})
-    )
+    classifier = make_classifier(method, aligner, **settings.get(method, {}))
     if budget is not None:
         classifier.set_params(privacy=budget)
     classes, y = arguments.classes, table.y

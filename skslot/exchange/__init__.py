@@ -9,7 +9,8 @@ from ._classification import (
     CurvedHead,
 )
 from ._errors import MessageError
-from ._message import Message, feature_fingerprint, fingerprint_names
+from ._facts import feature_fingerprint, fingerprint_names
+from ._message import Message
 from ._mixed_effects import MixedEffectsModel
 from ._models import AlignedModel, LinearModel
 from ._preprocessing import ColumnStatistics

@@ -61,7 +61,8 @@ def check_disclosure(message, min_samples):
 
 def describe(message, min_samples):
     """Table of what is in a message, what is not, and what gives rows away."""
-    lines = [f"{type(message).__name__}: {message.kind}, {message.nbytes:,} bytes", ""]
+    name, size = type(message).__name__, message.nbytes()
+    lines = [f"{name}: {message.kind}, {size:,} bytes", ""]
     lines.append(text_table([("name", "content", "meaning"), *entries(message)], "l"))
     guarantee = getattr(message, "privacy", None)
     small = small_groups(message, min_samples)

@@ -1,20 +1,28 @@
 """What messages of any kind say about their client, to compare it with others."""
 
+import hashlib
+import json
+import re
 from dataclasses import fields, replace
 
 import numpy as np
 
 from .._linalg import packed_diagonal
+from .._warnings import warn_user
+from ..statistics import is_constant
 from ..trust import ClientFacts
-from ._message import fingerprint_names
 from ._wire import WireArray
+
+# Characters of names of columns in a header, which has at most a million.
+MOST_NAMES = 100_000
+WITH_NAMES = re.compile(r"(?:columns|plan):[0-9a-f]{16} (\[.*\])")
+# Largest rounding of a mean by float16 without a warning, in standard deviations.
+COARSE = 0.1
 
 
 def facts_of(message):
     """What a message says about its client; None if it is none of a client."""
-    n_samples = getattr(message, "n_samples", None)
-    if n_samples is None and hasattr(message, "counts"):
-        n_samples = message.counts.sum().item()
+    n_samples = _n_samples(message)
     if n_samples is None:
         return None
     client = getattr(message, "client", None)
@@ -26,6 +34,37 @@ def facts_of(message):
     mean, variances, class_means = _moments(message)
     described = mean, variances, class_means, _head(message), names
     return ClientFacts.from_moments(client, n_samples, *described)
+
+
+def warn_if_coarse(message):
+    """Warn if float16 rounds means of a client's features by much of their deviation.
+
+    float16 has eleven significant bits, which an offset far from zero uses up.
+    """
+    n_samples = _n_samples(message)
+    if n_samples is None:
+        return
+    mean, variances, _ = _moments(message)
+    if mean is None or variances is None:
+        return
+    varies = ~is_constant(variances, mean, n_samples)
+    deviations = np.sqrt(np.maximum(variances, 0.0))
+    coarse = np.sum(varies & (np.abs(mean) / 2**11 > COARSE * deviations))
+    if coarse:
+        client = getattr(message, "client", None)
+        warn_user(
+            f"float16 rounds the mean of {coarse} features of client {client!r} by "
+            "more than a tenth of their standard deviation; use dtype='float32', or "
+            "centre the features."
+        )
+
+
+def _n_samples(message):
+    """Number of samples behind a message; None if it is not a client's."""
+    n_samples = getattr(message, "n_samples", None)
+    if n_samples is None and hasattr(message, "counts"):
+        n_samples = message.counts.sum().item()
+    return n_samples
 
 
 def _moments(message):
@@ -107,3 +146,71 @@ def weigh(message, factor):
 
 def _names(message):
     return {each.name for each in fields(message)}
+
+
+def feature_fingerprint(names, plan=None):
+    """Compute a fingerprint of the columns of a table, for messages on its rows.
+
+    Sites whose columns differ in name, number or order get different ones. The names
+    are in it, unless they are very many, so that errors can say what differs.
+
+    Parameters
+    ----------
+    names : iterable of str
+        Names of the feature columns, in their order.
+    plan : str, default=None
+        What else must be the same at all sites, as a text: what is made of columns.
+
+    Returns
+    -------
+    fingerprint : str
+        To be passed to ``with_encoder`` of a message.
+
+    See Also
+    --------
+    fingerprint_names : Reads the names.
+
+    Examples
+    --------
+    >>> from skslot.exchange import feature_fingerprint
+    >>> feature_fingerprint(["age", "weight"])
+    'columns:f4f5b7f73149a985 ["age", "weight"]'
+    """
+    text = json.dumps([str(name) for name in names])
+    digest = hashlib.sha256((text if plan is None else plan).encode()).hexdigest()[:16]
+    shown = f" {text}" if len(text) <= MOST_NAMES else ""
+    return f"{'columns' if plan is None else 'plan'}:{digest}{shown}"
+
+
+def fingerprint_names(fingerprint):
+    """Read the names of columns from a fingerprint.
+
+    Parameters
+    ----------
+    fingerprint : str or None
+        What a message says of its features, its ``encoder``.
+
+    Returns
+    -------
+    names : list of str or None
+        Names of the features in their order; None if it does not say them.
+
+    See Also
+    --------
+    feature_fingerprint : Makes it.
+
+    Examples
+    --------
+    >>> from skslot.exchange import feature_fingerprint, fingerprint_names
+    >>> fingerprint_names(feature_fingerprint(["age", "weight"]))
+    ['age', 'weight']
+    >>> fingerprint_names("resnet18") is None
+    True
+    """
+    found = WITH_NAMES.fullmatch(fingerprint or "")
+    try:
+        names = json.loads(found.group(1)) if found else None
+    except (ValueError, RecursionError):  # somebody else wrote it
+        return None
+    is_list = isinstance(names, list) and all(isinstance(n, str) for n in names)
+    return names if is_list else None

@@ -1,8 +1,5 @@
 """What a message is: a frozen record that can be checked, sent and explained."""
 
-import hashlib
-import json
-import re
 from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
@@ -21,6 +18,7 @@ from ._checks import (
 )
 from ._disclosure import MIN_SAMPLES, check_disclosure, describe, entries
 from ._errors import MessageError, short
+from ._facts import warn_if_coarse
 from ._wire import (
     WireArray,
     decode,
@@ -34,9 +32,6 @@ from ._wire import (
 
 # Facts that messages did not have at first, and that are not written if they are None.
 LATER_FACTS = ("privacy",)
-# Characters of names of columns in a header, which has at most a million.
-MOST_NAMES = 100_000
-WITH_NAMES = re.compile(r"(?:columns|plan):[0-9a-f]{16} (\[.*\])")
 
 
 class _Value:
@@ -210,13 +205,25 @@ class Message:
 
     # -------------------------------------------------------------- as bytes
 
-    @property
-    def nbytes(self):
-        """Bytes of the message as it is sent by default, in float32."""
-        return self._nbytes("float32")
+    def nbytes(self, dtype="float32"):
+        """Count the bytes of the serialised message.
+
+        Parameters
+        ----------
+        dtype : {"float64", "float32", "float16"}, default="float32"
+            Precision of the numbers in it.
+
+        Returns
+        -------
+        n_bytes : int
+            Length of what :meth:`to_bytes` returns.
+        """
+        return encoded_size(self.kind, self._wire_arrays(), self._json_facts(), dtype)
 
     def to_bytes(self, dtype="float32"):
         """Serialise the message.
+
+        Warn if float16 is too coarse for the means of the features.
 
         Parameters
         ----------
@@ -230,6 +237,8 @@ class Message:
         """
         self._check_names()
         self._check()
+        if dtype == "float16":
+            warn_if_coarse(self)
         return encode(self.kind, self._arrays(), self._json_facts(), dtype)
 
     @classmethod
@@ -453,10 +462,6 @@ class Message:
             traits["kind of labels"] = " and ".join(sorted(kinds))
         return traits
 
-    def _nbytes(self, dtype):
-        """Bytes on the wire, also if names in it could not be sent."""
-        return encoded_size(self.kind, self._wire_arrays(), self._json_facts(), dtype)
-
     def _json_facts(self):
         facts = {
             name: _plain(value)
@@ -550,71 +555,3 @@ def _decoded(value):
     if isinstance(value, dict):
         return {name: _decoded(part) for name, part in value.items()}
     return value.decode() if isinstance(value, WireArray) else value
-
-
-def feature_fingerprint(names, plan=None):
-    """Compute a fingerprint of the columns of a table, for messages on its rows.
-
-    Sites whose columns differ in name, number or order get different ones. The names
-    are in it, unless they are very many, so that errors can say what differs.
-
-    Parameters
-    ----------
-    names : iterable of str
-        Names of the feature columns, in their order.
-    plan : str, default=None
-        What else must be the same at all sites, as a text: what is made of columns.
-
-    Returns
-    -------
-    fingerprint : str
-        To be passed to ``with_encoder`` of a message.
-
-    See Also
-    --------
-    fingerprint_names : Reads the names.
-
-    Examples
-    --------
-    >>> from skslot.exchange import feature_fingerprint
-    >>> feature_fingerprint(["age", "weight"])
-    'columns:f4f5b7f73149a985 ["age", "weight"]'
-    """
-    text = json.dumps([str(name) for name in names])
-    digest = hashlib.sha256((text if plan is None else plan).encode()).hexdigest()[:16]
-    shown = f" {text}" if len(text) <= MOST_NAMES else ""
-    return f"{'columns' if plan is None else 'plan'}:{digest}{shown}"
-
-
-def fingerprint_names(fingerprint):
-    """Read the names of columns from a fingerprint.
-
-    Parameters
-    ----------
-    fingerprint : str or None
-        What a message says of its features, its ``encoder``.
-
-    Returns
-    -------
-    names : list of str or None
-        Names of the features in their order; None if it does not say them.
-
-    See Also
-    --------
-    feature_fingerprint : Makes it.
-
-    Examples
-    --------
-    >>> from skslot.exchange import feature_fingerprint, fingerprint_names
-    >>> fingerprint_names(feature_fingerprint(["age", "weight"]))
-    ['age', 'weight']
-    >>> fingerprint_names("resnet18") is None
-    True
-    """
-    found = WITH_NAMES.fullmatch(fingerprint or "")
-    try:
-        names = json.loads(found.group(1)) if found else None
-    except (ValueError, RecursionError):  # somebody else wrote it
-        return None
-    is_list = isinstance(names, list) and all(isinstance(n, str) for n in names)
-    return names if is_list else None

@@ -21,8 +21,8 @@ from .._clients import (
 from .._warnings import warn_user
 from ..trust import cap_shares, guard_clients
 from ._errors import MessageError, short
-from ._facts import facts_of, weigh
-from ._message import Message, fingerprint_names
+from ._facts import facts_of, fingerprint_names, weigh
+from ._message import Message
 from ._wire import decode, open_regular, read_file, read_header
 
 # Traits that messages of one exchange may differ in when one server step reads them.
@@ -46,13 +46,12 @@ class Sender:
     n_samples: int | None
     class_counts: dict
     traits: dict
-    n_bytes: int | None = None
     path: Path | None = None
     is_private: bool = False
 
     @classmethod
-    def of(cls, message, wire_dtype=None, path=None):
-        """Facts about a message; bytes if the precision that it came with is given."""
+    def of(cls, message, path=None):
+        """Facts about a message."""
         counts = getattr(message, "counts", None)
         classes = getattr(message, "classes", [])
         return cls(
@@ -61,7 +60,6 @@ class Sender:
             getattr(message, "n_samples", None),
             {} if counts is None else dict(zip(classes, counts.tolist(), strict=True)),
             message._traits(),
-            None if wire_dtype is None else message._nbytes(wire_dtype),
             path,
             getattr(message, "privacy", None) is not None,
         )
@@ -206,10 +204,9 @@ class ReceivedMessages:
     that loop comes before any message is handed out. Made by :func:`receive`.
     """
 
-    def __init__(self, messages, kinds, wire_dtype, outliers, max_client_share):
+    def __init__(self, messages, kinds, outliers, max_client_share):
         self.messages = messages
         self.kinds = kinds
-        self.wire_dtype = wire_dtype
         self.outliers = outliers
         self.max_client_share = max_client_share
         self._senders = self._factors = self._report = None
@@ -323,7 +320,7 @@ class ReceivedMessages:
                     "are read by skslot.exchange.load_message."
                 )
             message._check()
-            sender = Sender.of(message, self.wire_dtype, path)
+            sender = Sender.of(message, path)
             senders.append(sender)
             if self.outliers is not None:
                 facts.append(facts_of(message))
@@ -386,7 +383,7 @@ def _renamed(facts, name):
     return replace(facts, client=name)
 
 
-def receive(messages, *kinds, wire_dtype=None, outliers=None, max_client_share=None):
+def receive(messages, *kinds, outliers=None, max_client_share=None):
     """Take in messages of one exchange, which are checked on the first loop over them.
 
     Every server step begins with it: each message must be sound and of an allowed kind,
@@ -401,8 +398,6 @@ def receive(messages, *kinds, wire_dtype=None, outliers=None, max_client_share=N
         already is looked at anew.
     *kinds : type
         Message classes that are allowed; what is learned from is of the first.
-    wire_dtype : {"float64", "float32", "float16"}, default=None
-        Precision that the bytes of each message are counted for.
     outliers : {"warn", "leave_out", "ignore"}, default=None
         What to do about clients that stand out, see
         :func:`skslot.trust.guard_clients`; None does not look. To leave some out, all
@@ -416,7 +411,7 @@ def receive(messages, *kinds, wire_dtype=None, outliers=None, max_client_share=N
     -------
     received : iterable of Message
         The messages, read anew on each loop. ``received.senders`` has, for each of
-        them, its ``client``, ``n_samples``, ``class_counts``, ``n_bytes`` and so on;
+        them, its ``client``, ``n_samples``, ``class_counts`` and so on;
         ``received.of_client(client)`` reads a single one again,
         ``received.sent_by(client)`` does so whatever it counts for, and
         ``received.clients_report`` is what stands out.
@@ -441,13 +436,13 @@ def receive(messages, *kinds, wire_dtype=None, outliers=None, max_client_share=N
         if messages._is_final:
             return messages
         if not messages.is_read:
-            messages.kinds, messages.wire_dtype = kinds, wire_dtype
-            messages.outliers, messages.max_client_share = outliers, max_client_share
+            messages.kinds, messages.outliers = kinds, outliers
+            messages.max_client_share = max_client_share
             return messages
         messages = messages.messages
     if iter(messages) is messages or isinstance(messages, tuple):
         messages = list(messages)
-    return ReceivedMessages(messages, kinds, wire_dtype, outliers, max_client_share)
+    return ReceivedMessages(messages, kinds, outliers, max_client_share)
 
 
 # ---------------------------------------------------------------------- from files

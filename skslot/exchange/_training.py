@@ -149,7 +149,7 @@ class HeadWeights(Message):
     >>> classifier = FedAvgClassifier(standardize=False)
     >>> classifier.client_update([[0.0, 1.0], [1.0, 0.0]], ["a", "b"])
     HeadWeights(client=None, classes=['a', 'b'], n_samples=2, n_rounds=1,
-                weights={'bias': (2,), 'weight': (2, 2)})
+                weights={'weight': (2, 2), 'bias': (2,)})
     """
 
     kind = "head weights"

@@ -5,8 +5,7 @@ of ``ALIGNERS``.
 """
 
 import time
-from collections import namedtuple
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from itertools import product
 
@@ -16,7 +15,8 @@ from sklearn.base import clone
 from threadpoolctl import threadpool_limits  # comes with scikit-learn
 
 from .._optional import can_train_nets
-from ..alignment import FederatedOTAligner, MixedEffectsAligner
+from .._warnings import ignored
+from ..alignment import AlignmentWarning, FederatedOTAligner, MixedEffectsAligner
 from ..classifiers import (
     FedAvgClassifier,
     FedCGSClassifier,
@@ -40,27 +40,12 @@ from ._sites import (
 )
 from ._store import RunStore
 
-Sent = namedtuple("Sent", "up")
-
-
-class LocalTraining(LocalDiscriminant):
-    """Each site alone."""
-
-    def fit(self, X, y, client_ids):
-        """Fit one classifier to the rows of each client, of which none are sent."""
-        self.communication_ = {client: Sent(0) for client in np.unique(client_ids)}
-        return super().fit(X, y, client_ids)
-
 
 class PooledTraining:
-    """The same on the rows of all sites, as if these could be sent."""
+    """Discriminant analysis of the rows of all sites, as if these could be sent."""
 
     def fit(self, X, y, client_ids):
-        """Fit one classifier to all rows; they and their labels are sent in float32."""
-        clients, counts = np.unique(client_ids, return_counts=True)
-        row = 4 * (X.shape[1] + 1)
-        sent = [Sent(row * count) for count in counts.tolist()]
-        self.communication_ = dict(zip(clients, sent, strict=True))
+        """Fit one classifier to all rows."""
         self.model = discriminant_analysis(X, y)
         return self
 
@@ -69,21 +54,19 @@ class PooledTraining:
         return self.model.predict(X)
 
 
-# All send float32, so that bytes can be compared.
-WIRE = {"wire_dtype": "float32"}
-DRAWN = {**WIRE, "random_state": 0}
+DRAWN = {"random_state": 0}
 METHODS = {
-    LOCAL: LocalTraining(),
+    LOCAL: LocalDiscriminant(),
     POOLED: PooledTraining(),
-    BASE: FedCGSClassifier(**WIRE),
-    "FedCGS within": FedCGSClassifier("within", **WIRE),
-    "nearest mean": FedCGSClassifier("identity", priors="uniform", **WIRE),
-    "FedRidge": FedRidgeClassifier(**WIRE),
-    "AFL": FedRidgeClassifier.as_afl(**WIRE),
-    "Fed3R": FedRidgeClassifier.as_fed3r(**WIRE),
-    "FedCOF": FedCOFClassifier(**WIRE),
-    "FedQDA": FedQDAClassifier(**WIRE),
-    "naive Bayes": FedQDAClassifier("diag", **WIRE),
+    BASE: FedCGSClassifier(),
+    "FedCGS within": FedCGSClassifier("within"),
+    "nearest mean": FedCGSClassifier("identity", priors="uniform"),
+    "FedRidge": FedRidgeClassifier(),
+    "AFL": FedRidgeClassifier.as_afl(),
+    "Fed3R": FedRidgeClassifier.as_fed3r(),
+    "FedCOF": FedCOFClassifier(),
+    "FedQDA": FedQDAClassifier(),
+    "naive Bayes": FedQDAClassifier("diag"),
     "FedPFT": FedPFTClassifier(**DRAWN),
     "FedPFT diag": FedPFTClassifier(covariance_type="diag", **DRAWN),
     "FedPFT lowrank": FedPFTClassifier(covariance_type="lowrank", **DRAWN),
@@ -93,16 +76,16 @@ METHODS = {
     "FedCoreset herding": FedCoresetClassifier(
         "herding", allow_real_rows=True, **DRAWN
     ),
-    "head average": FedMergeClassifier("none", **WIRE),
-    "RegMean": FedMergeClassifier("gram", **WIRE),
-    "Fisher merging": FedMergeClassifier("diag", **WIRE),
-    "FedLPA": FedMergeClassifier("kfac", **WIRE),
-    "ensemble": FedEnsembleClassifier("mean", **WIRE),
-    "ensemble weighted": FedEnsembleClassifier("weighted", **WIRE),
-    "ensemble vote": FedEnsembleClassifier("vote", **WIRE),
-    "ensemble stack": FedEnsembleClassifier("stack", **WIRE),
+    "head average": FedMergeClassifier("none"),
+    "RegMean": FedMergeClassifier("gram"),
+    "Fisher merging": FedMergeClassifier("diag"),
+    "FedLPA": FedMergeClassifier("kfac"),
+    "ensemble": FedEnsembleClassifier("mean"),
+    "ensemble weighted": FedEnsembleClassifier("weighted"),
+    "ensemble vote": FedEnsembleClassifier("vote"),
+    "ensemble stack": FedEnsembleClassifier("stack"),
     "O-FedAvg": FedAvgClassifier(**DRAWN),
-    "mixed effects": MixedEffectsClassifier(**WIRE),
+    "mixed effects": MixedEffectsClassifier(),
 }
 ALIGNERS = {
     "none": None,
@@ -240,19 +223,56 @@ def _run(data, run):
     return run, {"accuracy": accuracy, "sent": sent, "seconds": seconds}
 
 
-def measure(classifier, aligner, train, test):
+def measure(classifier, aligner, train, test, dtype="float32"):
     """Train and test a classifier, aligned unless ``aligner`` is None.
 
-    Returns the percent of right predictions at each client, and the bytes that it sent.
+    Messages are sent with the precision ``dtype``. Return the percent of right
+    predictions at each client, and the bytes that it sent.
     """
     classifier = clone(classifier, safe=False)  # a baseline is copied
-    statistics = np.zeros(len(train.clients), dtype=int)
+    sent = np.zeros(len(train.clients), dtype=int)
     if aligner is not None and hasattr(classifier, "aligner"):
         classifier.set_params(aligner=aligner)
     elif aligner is not None:  # the statistics are a message of their own
         aligner = fit_rows(clone(aligner), train)
         train, test = align_rows(aligner, train, test)
-        statistics += [message.nbytes for message in aligner.statistics_]
+        sent += [message.nbytes(dtype) for message in aligner.statistics_]
+    sent += _train(classifier, train, dtype)
+    return accuracy_at(classifier, test), sent.tolist()
+
+
+def _train(classifier, train, dtype):
+    """Fit a classifier, and count the bytes that each client sends for it."""
+    rows = [train.client_ids == client for client in train.clients]
+    if isinstance(classifier, LocalDiscriminant):
+        fit_rows(classifier, train)
+        return [0 for _ in rows]
+    if isinstance(classifier, PooledTraining):  # rows and labels are sent
+        fit_rows(classifier, train)
+        size = np.dtype(dtype).itemsize * (train.X.shape[1] + 1)
+        return [size * own.sum() for own in rows]
+    if isinstance(classifier, FedAvgClassifier):
+        return _train_in_rounds(classifier, train, rows, dtype)
+    classes = np.unique(train.y)
+    messages = [
+        classifier.client_update(
+            train.X[own], train.y[own], classes=classes, client=client
+        )
+        for client, own in zip(train.clients, rows, strict=True)
+    ]
+    with ignored(AlignmentWarning):
+        classifier.server_aggregate([each.as_received(dtype) for each in messages])
+    return [message.nbytes(dtype) for message in messages]
+
+
+def _train_in_rounds(classifier, train, rows, dtype):
+    """Do the same for FedAvg, whose messages are as large as their average."""
     fit_rows(classifier, train)
-    sent = [classifier.communication_[client].up for client in train.clients]
-    return accuracy_at(classifier, test), (statistics + sent).tolist()
+    sent = []
+    for client, own in zip(train.clients, rows, strict=True):
+        head = replace(classifier.model_, client=client)
+        sent.append(classifier.n_rounds * head.nbytes(dtype))
+        if classifier.standardize:
+            summary = classifier.client_summary(train.X[own], client=client)
+            sent[-1] += summary.nbytes(dtype)
+    return sent

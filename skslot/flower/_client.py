@@ -57,8 +57,7 @@ def make_client_app(
     min_samples : int, default=10
         Fewest rows that may be summarised, of the client and of each of its classes.
     wire_dtype : {"float64", "float32", "float16"}, default="float64"
-        Precision of the statistics for alignment. Other messages have the precision
-        that the classifier says.
+        Precision of the messages to the server.
     receive : callable, default=None
         Called as ``receive(message, context)`` with the result: a
         :class:`~skslot.exchange.LinearModel` with the alignment of this client folded
@@ -123,8 +122,7 @@ def make_client_app(
                         receive(result, context)
             else:
                 answer = summarize(step, contents, context)
-                dtype = steps.wire_dtype(step, wire_dtype)
-                record["message"] = answer.to_bytes(dtype)
+                record["message"] = answer.to_bytes(wire_dtype)
         except Refusal as refusal:
             record = {"code": str(refusal)}
         except FAILURES:

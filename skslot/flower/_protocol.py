@@ -213,10 +213,6 @@ class ClientSteps:
         elif self.classifier is not None:
             self.allowed["summary"] = 1
 
-    def wire_dtype(self, step, default):
-        """Precision of an answer: that of the classifier in its steps."""
-        return default if step == "statistics" else self.classifier.wire_dtype
-
     def answer(self, step, contents, X, y, client):
         """The message to the server."""
         if step == "statistics":

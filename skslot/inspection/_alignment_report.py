@@ -130,7 +130,7 @@ def alignment_report(estimator):
         condition=condition,
         before=np.array([gaussian_wasserstein(*g, *reference) for g in before]),
         after=np.array([gaussian_wasserstein(*g, *reference) for g in after]),
-        n_bytes=np.array([s.nbytes for s in statistics]),
+        n_bytes=np.array([s.nbytes() for s in statistics]),
         distances=measured,
         warnings=_warnings(aligner, condition, measured.before),
     )
@@ -157,7 +157,7 @@ def _report_of_mixed_effects(measured):
         offsets=np.sqrt(squares),
         before=before.sum(axis=1) / n_others,
         after=after.sum(axis=1) / n_others,
-        n_bytes=np.array([s.nbytes for s in statistics]),
+        n_bytes=np.array([s.nbytes() for s in statistics]),
         distances=measured,
         warnings=_warnings_of_mixed_effects(aligner, before),
     )

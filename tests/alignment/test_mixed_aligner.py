@@ -535,7 +535,7 @@ def test_one_upload_equals_the_pipeline(routing, tau, covariance):
 
 @over(["spherical", "full"], "shape")
 def test_one_upload_of_mixtures(shape):
-    params = {"covariance_type": shape, "random_state": 0, "wire_dtype": "float64"}
+    params = {"covariance_type": shape, "random_state": 0}
     inside = FedPFTClassifier(aligner=new(), **params).fit(X, Y, client_ids=IDS)
     alone = FedPFTClassifier(**params).fit(X, Y, client_ids=IDS)
     np.testing.assert_allclose(

@@ -43,7 +43,7 @@ def by_the_paper(X, y, ids, gamma):
 
 
 def exact(**params):
-    return FedCOFClassifier(wire_dtype="float64", **params)
+    return FedCOFClassifier(**params)
 
 
 # ------------------------------------------------------------------- the formula

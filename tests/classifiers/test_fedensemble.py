@@ -24,7 +24,6 @@ ALL = pytest.mark.parametrize("combine", ["mean", "weighted", "vote", "stack"])
 
 
 def fitted(combine="mean", X=XS, Y=YS, ids=SITES, **params):
-    params = {"wire_dtype": "float64", **params}
     return FedEnsembleClassifier(combine, **params).fit(X, Y, client_ids=ids)
 
 
@@ -200,12 +199,6 @@ def test_only_the_stack_is_a_linear_model():
             ValueError, match=f"{combine}.* is no linear model.*distill"
         ):
             fitted(combine).linear_model()
-
-
-def test_bytes_down_are_those_of_all_heads():
-    classifier = fitted("mean")
-    expected = sum(len(head.to_bytes("float64")) for head in classifier.heads_)
-    assert classifier.communication_[0].down == expected
 
 
 def test_distilled_head_agrees_with_the_ensemble():

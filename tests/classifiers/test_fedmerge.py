@@ -22,7 +22,7 @@ ALL = pytest.mark.parametrize("curvature", CURVATURES)
 
 
 def merge(curvature="gram", **params):
-    return FedMergeClassifier(curvature, **{"wire_dtype": "float64", **params})
+    return FedMergeClassifier(curvature, **params)
 
 
 def fitted(curvature="gram", X=X, Y=Y, ids=IDS, **params):

@@ -53,10 +53,19 @@ class Recorder(ClassifierMixin, BaseEstimator):
 
 def drawn(X, y, client_ids=None, **params):
     """Rows and labels on which the estimator was fitted."""
-    params = {"random_state": 0, "wire_dtype": "float64", **params}
+    params = {"random_state": 0, **params}
     classifier = FedPFTClassifier(estimator=Recorder(), **params)
     recorder = classifier.fit(X, y, client_ids=client_ids).estimator_
     return recorder.X_, recorder.y_
+
+
+def fit_received(classifier, X, y, client_ids, dtype):
+    """Fit to messages that were sent with a precision."""
+    rows = {client: client_ids == client for client in np.unique(client_ids)}
+    return classifier.server_aggregate(
+        classifier.client_update(X[own], y[own], client=client).as_received(dtype)
+        for client, own in rows.items()
+    )
 
 
 def flatten(covariances, covariance_type):
@@ -79,9 +88,7 @@ def ridge_of(covariance_type, n_features, reg_covar):
 def test_closed_form_equals_expectation_maximisation(covariance_type, offset):
     """One component; scikit-learn has reg_covar in its covariance already."""
     rows = X[Y == 0] + offset
-    classifier = FedPFTClassifier(
-        covariance_type=covariance_type, wire_dtype="float64", reg_covar=1e-6
-    )
+    classifier = FedPFTClassifier(covariance_type=covariance_type, reg_covar=1e-6)
     message = classifier.client_update(rows, np.zeros(len(rows), dtype=int))
     mixture = GaussianMixture(1, covariance_type=covariance_type, reg_covar=1e-6)
     mixture.fit(rows)
@@ -119,7 +126,6 @@ def test_several_components_are_those_of_scikit_learn(covariance_type, reg_covar
         3,
         covariance_type=covariance_type,
         reg_covar=reg_covar,
-        wire_dtype="float64",
         random_state=0,
     )
     message = classifier.client_update(rows, np.zeros(90, dtype=int))
@@ -148,7 +154,7 @@ def test_several_components_far_from_the_origin(covariance_type, dtype):
     """Variances as differences of squares would cancel."""
     rng = np.random.default_rng(0)
     rows = (rng.standard_normal((60, 3)) + 8 * (np.arange(60) % 2)[:, None]).round(3)
-    params = {"covariance_type": covariance_type, "wire_dtype": "float64"}
+    params = {"covariance_type": covariance_type}
     classifier = FedPFTClassifier(2, random_state=0, **params)
     near, far = (
         classifier.client_update((rows + offset).astype(dtype), np.zeros(60, dtype=int))
@@ -199,7 +205,7 @@ def test_size_of_the_message(n_components, covariance_type, numbers):
 
 def test_aligner_adds_one_covariance_to_the_message():
     plain, aligned = (
-        FedPFTClassifier(aligner=aligner, wire_dtype="float64").client_update(X, Y)
+        FedPFTClassifier(aligner=aligner).client_update(X, Y)
         for aligner in (None, FederatedOTAligner())
     )
     assert plain.covariance_triangle.size == plain.shrinkage.size == 0
@@ -291,8 +297,9 @@ def test_reg_covar_is_added_as_a_share_of_the_mean_variance(covariance_type):
 def test_float16_covariance_with_negative_eigenvalues_can_be_drawn_from():
     rng = np.random.default_rng(0)
     rows = rng.standard_normal((40, 1)) * np.ones(8) + 1e-4 * rng.standard_normal(8)
-    classifier = FedPFTClassifier(covariance_type="full", wire_dtype="float16")
+    classifier = FedPFTClassifier(covariance_type="full")
     message = classifier.client_update(rows, np.zeros(40, dtype=int))
+    message = message.as_received("float16")
     covariance = unpack_triangle(message.covariances[0])
     covariance[0, 1] = covariance[1, 0] = 1.001 * covariance[0, 0]
     message.covariances[0] = pack_triangle(covariance)
@@ -329,9 +336,13 @@ def test_float32_wire_gives_the_same_predictions(skewed_digits):
     """Rows far from zero, where a solver that sees them so stops anywhere."""
     data, y, ids, train, test = skewed_digits
     exact, rounded = (
-        FedPFTClassifier(wire_dtype=dtype, random_state=0)
-        .fit(data[train] + 20, y[train], client_ids=ids[train])
-        .predict(data[test] + 20)
+        fit_received(
+            FedPFTClassifier(random_state=0),
+            data[train] + 20,
+            y[train],
+            ids[train],
+            dtype,
+        ).predict(data[test] + 20)
         for dtype in ("float64", "float32")
     )
     assert np.array_equal(exact, rounded)
@@ -423,7 +434,7 @@ def test_expectation_maximisation_by_hand_equals_fit(n_jobs):
 
 def one_and_two_uploads(X, y, client_ids, **params):
     """The classifier with its own aligner, and the Pipeline."""
-    params = {"wire_dtype": "float64", "random_state": 0, **params}
+    params = {"random_state": 0, **params}
     one = FedPFTClassifier(aligner=FederatedOTAligner(), **params)
     two = Pipeline(
         [("align", FederatedOTAligner()), ("classify", FedPFTClassifier(**params))]
@@ -482,7 +493,6 @@ def test_aligned_rows_are_the_rows_drawn_moved_by_the_maps(covariance_type):
         draws=50,
         estimator=Recorder(),
         random_state=0,
-        wire_dtype="float64",
     ).fit(X, Y, client_ids=IDS)
     rows, labels = drawn(X, Y, IDS, covariance_type=covariance_type, draws=50)
     assert np.array_equal(labels, classifier.estimator_.y_)
@@ -558,7 +568,6 @@ def test_variances_below_zero_by_rounding_draw_the_means(covariance_type, pool):
         pool=pool,
         estimator=Recorder(),
         random_state=0,
-        wire_dtype="float64",
     )
     message = classifier.client_update(X, Y)
     covariances = np.full_like(message.covariances, -1e-3)
@@ -586,7 +595,7 @@ def test_more_draws_than_fit_in_memory_are_refused(pool):
 
 def test_merged_full_gaussians_are_those_of_the_pooled_rows():
     """CCVR: whichever client a row is at, each class has its mean and covariance."""
-    classifier = FedPFTClassifier(covariance_type="full", wire_dtype="float64")
+    classifier = FedPFTClassifier(covariance_type="full")
     messages = [classifier.client_update(X[IDS == k], Y[IDS == k]) for k in range(3)]
     merged = merge_by_class((message, None) for message in messages)
     pooled = classifier.client_update(X, Y)
@@ -606,7 +615,6 @@ def test_merged_mixtures_have_the_moments_of_all_components(
     classifier = FedPFTClassifier(
         n_components,
         covariance_type=covariance_type,
-        wire_dtype="float64",
         random_state=0,
     )
     total, first, second, parts = 0, 0, 0, []
@@ -663,7 +671,7 @@ VARIANTS = pytest.mark.parametrize(
 def test_unit_of_the_features_does_not_matter(params, scale):
     """Probabilities to 1e-9; two features that are constant, clients of one size."""
     rows = np.c_[X, np.full(len(X), 0.1), np.zeros(len(X))]
-    params = {"wire_dtype": "float64", "random_state": 0, **params}
+    params = {"random_state": 0, **params}
     one, other = (
         FedPFTClassifier(**params)
         .fit(unit * rows, Y, client_ids=IDS)
@@ -683,7 +691,7 @@ def test_powers_of_two_change_no_bit_whatever_the_wire(power):
 
 @VARIANTS
 def test_names_of_clients_do_not_matter(params):
-    params = {"wire_dtype": "float64", "random_state": 0, **params}
+    params = {"random_state": 0, **params}
     names = np.array(["Oslo", "Bern", "Turin"])[IDS]
     one = FedPFTClassifier(**params).fit(X, Y, client_ids=IDS)
     other = FedPFTClassifier(**params).fit(X, Y, client_ids=names)
@@ -718,15 +726,13 @@ def test_order_of_messages_changes_no_row_drawn(order):
 def test_float16_wire_costs_little_accuracy(covariance_type, aligner, skewed_digits):
     """At most 0.6 points on 719 test rows, which is four rows."""
     X, y, ids, train, test = skewed_digits
+    classifier = FedPFTClassifier(
+        covariance_type=covariance_type, aligner=aligner, random_state=0
+    )
     exact, rounded = (
-        FedPFTClassifier(
-            covariance_type=covariance_type,
-            aligner=aligner,
-            wire_dtype=dtype,
-            random_state=0,
+        fit_received(classifier, X[train], y[train], ids[train], dtype).score(
+            X[test], y[test], client_ids=ids[test]
         )
-        .fit(X[train], y[train], client_ids=ids[train])
-        .score(X[test], y[test], client_ids=ids[test])
         for dtype in ("float64", "float16")
     )
     assert exact > 0.75

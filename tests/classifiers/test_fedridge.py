@@ -205,10 +205,8 @@ def test_as_fed3r_is_the_formula_of_the_paper():
 
 
 def test_presets_are_parameters_and_can_be_changed():
-    afl = FedRidgeClassifier.as_afl(wire_dtype="float32")
-    assert repr(afl) == (
-        "FedRidgeClassifier(alpha=0.0, fit_intercept=False, wire_dtype='float32')"
-    )
+    afl = FedRidgeClassifier.as_afl(n_jobs=2)
+    assert repr(afl) == "FedRidgeClassifier(alpha=0.0, fit_intercept=False, n_jobs=2)"
     fed3r = FedRidgeClassifier.as_fed3r(normalize=False, feature_map=RANDOM)
     assert not fed3r.normalize
     assert (fed3r.alpha, fed3r.fit_intercept) == (0.01, "penalized")
@@ -320,8 +318,6 @@ def test_mapped_classifier_is_no_linear_model():
     for use in (classifier.linear_model, lambda: classifier.client_model(0)):
         with pytest.raises(ValueError, match="linear after the map only"):
             use()
-    # what is sent down is the head on mapped features
-    assert classifier.communication_[0].down > 8 * 3 * 60
 
 
 def test_map_and_aligner_are_refused_together():

@@ -381,7 +381,6 @@ def test_wrong_priors_are_refused(priors):
         {"shrinkage": "ledoit_wolf"},
         {"shrinkage": -0.1},
         {"unknown_client": "guess"},
-        {"wire_dtype": "float8"},
     ],
     "params",
 )
@@ -554,18 +553,22 @@ def test_many_features_and_few_rows():
 @over(TAUS)
 def test_precision_of_messages(wire, tau):
     dtype, tolerance = wire
-    classifier = fitted(tau, wire_dtype=dtype)
+    classifier = new(tau)
+    messages = messages_of(classifier)
+    classifier.server_aggregate([each.as_received(dtype) for each in messages])
     np.testing.assert_allclose(
         scores(classifier), scores(fitted_once(tau)), rtol=0, atol=tolerance
     )
-    up = classifier.communication_["Bern"].up
-    assert up == len(messages_of(new(wire_dtype=dtype))[0].to_bytes(dtype))
 
 
-@pytest.mark.filterwarnings("ignore:float16 rounds the mean")
-def test_float16_far_from_zero_names_the_client():
-    with pytest.warns(UserWarning, match="of client 'Oslo' by more than a tenth"):
-        classifier = fitted(X=X + 1000, wire_dtype="float16")
+def test_float16_far_from_zero_is_sensible():
+    classifier = new()
+    classifier.server_aggregate(
+        classifier.client_update(
+            X[IDS == site] + 1000, Y[IDS == site], client=site
+        ).as_received("float16")
+        for site in SITES
+    )
     check_sensible(classifier, X + 1000)
 
 

@@ -94,7 +94,7 @@ def test_reference_is_the_same_with_and_without_a_model(server):
 
 def test_names_of_files_do_not_matter(server):
     rows = {name: CLIENTS == name for name in SITES}
-    classifier = FedPFTClassifier(aligner=FederatedOTAligner(), wire_dtype="float64")
+    classifier = FedPFTClassifier(aligner=FederatedOTAligner())
     for name, file in zip(SITES, "dcba", strict=True):
         message = classifier.client_update(X[rows[name]], Y[rows[name]], client=name)
         message.save(f"{file}.slot", "float64", min_samples=1)
@@ -318,9 +318,9 @@ def test_clients_that_are_numbers_come_in_their_order(site):
     ids = np.repeat(names, [60, 50, 40])
     rows, y = X[:150], np.resize(["x", "y"], 150)
     aligner = FederatedOTAligner()
-    classifier = FedPFTClassifier(
-        aligner=aligner, wire_dtype="float64", random_state=0
-    ).fit(rows, y, client_ids=ids)
+    classifier = FedPFTClassifier(aligner=aligner, random_state=0).fit(
+        rows, y, client_ids=ids
+    )
     for client in names.tolist():
         message = classifier.client_update(
             rows[ids == client], y[ids == client], client=client

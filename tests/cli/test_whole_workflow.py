@@ -169,9 +169,7 @@ def test_other_methods_by_files(tmp_path, name):
         *("--method", name),
         method=f"--method {name}",
     )
-    classifier = clone(OTHERS[name]).set_params(
-        aligner=FederatedOTAligner(tau=0.4), wire_dtype="float64"
-    )
+    classifier = clone(OTHERS[name]).set_params(aligner=FederatedOTAligner(tau=0.4))
     classifier.fit(X, Y, client_ids=CLIENTS)
     assert np.array_equal(labels, classifier.predict(X, client_ids=CLIENTS))
     np.testing.assert_allclose(
@@ -184,9 +182,9 @@ def test_fedpft_by_files(tmp_path):
         tmp_path, in_process, "float64", "--method", "fedpft", "--components", "2"
     )
     aligner = FederatedOTAligner(tau=0.4)
-    classifier = FedPFTClassifier(
-        2, aligner=aligner, wire_dtype="float64", random_state=0
-    ).fit(X, Y, client_ids=CLIENTS)
+    classifier = FedPFTClassifier(2, aligner=aligner, random_state=0).fit(
+        X, Y, client_ids=CLIENTS
+    )
     assert np.array_equal(labels, classifier.predict(X, client_ids=CLIENTS))
     np.testing.assert_allclose(
         probabilities, classifier.predict_proba(X, client_ids=CLIENTS), atol=1e-9

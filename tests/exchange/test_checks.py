@@ -255,7 +255,7 @@ def test_names_of_any_kind_can_be_used_in_one_process():
     ids = [("site", row % 3) for row in range(40)]
     classifier = FedCGSClassifier(aligner=FederatedOTAligner())
     classifier.fit(X, y, client_ids=ids)
-    assert set(classifier.communication_) == set(ids)
+    assert set(classifier.clients_report_.clients) == set(ids)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
@@ -306,6 +306,7 @@ def test_definiteness_is_that_of_the_eigenvalues(order, dtype):
 
 @pytest.mark.parametrize("largest", [2.0**-10, 2.0**-20, 2.0**-30, 2.0**20, 2.0**40])
 @pytest.mark.parametrize("later", WIRE_DTYPES)
+@pytest.mark.filterwarnings("ignore:float16 rounds the mean")
 def test_rounding_up_to_a_power_of_two_refuses_nobody(largest, later):
     """Then the scale that the wire used is not the one of the numbers received."""
     rows = np.random.default_rng(0).standard_normal((20, 64))

@@ -22,9 +22,9 @@ MESSAGES = {
     "statistics, one class missing": FedCGSClassifier(aligner=ALIGNER).client_update(
         X, Y, classes=["a", "b", "bb", "c"], client=7
     ),
-    "mixtures": FedPFTClassifier(wire_dtype="float64").client_update(X, Y, client="A"),
+    "mixtures": FedPFTClassifier().client_update(X, Y, client="A"),
     "mixtures, full, aligned": FedPFTClassifier(
-        covariance_type="full", aligner=ALIGNER, wire_dtype="float64"
+        covariance_type="full", aligner=ALIGNER
     ).client_update(X, Y, client=None),
     "linear": LinearModel(
         ["a", "b"], RNG.standard_normal((1, 4)), np.array([0.5]), "A"
@@ -228,7 +228,7 @@ def test_pushed_statistics_are_those_of_mapped_rows():
 
 @pytest.mark.parametrize("n_components", [1, 2])
 def test_class_means_are_those_of_the_rows(n_components):
-    classifier = FedPFTClassifier(n_components, wire_dtype="float64", random_state=0)
+    classifier = FedPFTClassifier(n_components, random_state=0)
     message = classifier.client_update(X, Y)
     expected = [X[Y == label].mean(axis=0) for label in "abc"]
     np.testing.assert_allclose(message.class_means, expected, atol=1e-9)

@@ -59,7 +59,7 @@ def test_halves_of_characters_can_be_used_in_one_process():
         np.repeat(["A", "\udcff"], 20),
     )
     classifier = FedCGSClassifier().fit(X, y, client_ids=ids)
-    assert set(classifier.communication_) == {"A", "\udcff"}
+    assert set(classifier.clients_report_.clients) == {"A", "\udcff"}
 
 
 # ------------------------------------------------------------------------- files
@@ -139,7 +139,7 @@ def test_client_that_claims_more_rows_than_can_be_drawn_is_left_out(tmp_path, ta
         list(load_messages(paths))
     files = load_messages(paths, on_error="skip")
     classifier = FedPFTClassifier(random_state=0).server_aggregate(files)
-    assert list(classifier.communication_) == ["A"]
+    assert classifier.clients_report_.clients == ["A"]
     assert list(files.refused) == paths[1:]
 
 
@@ -191,6 +191,6 @@ def test_counters_of_any_width_are_averaged(dtypes):
 def test_heads_of_any_precision_are_averaged(narrow_first):
     weights = [np.full((2, 3), 1 + 2.0**-20), np.full((2, 3), 1.0, np.float16)]
     weights = weights[::-1] if narrow_first else weights
-    classifier = FedAvgClassifier(wire_dtype="float64")
+    classifier = FedAvgClassifier()
     average = classifier.server_average(heads(5, 5, weight=weights))
     np.testing.assert_array_equal(average.weights["weight"], 1 + 2.0**-21)

@@ -107,7 +107,7 @@ def test_description_has_every_field_and_no_number_of_an_array(message):
         for number in value.ravel() if isinstance(value, np.ndarray) else []:
             shown = f"{number:.4g}"
             assert len(shown) < 4 or shown not in text
-    assert f"{message.nbytes:,} bytes" in text
+    assert f"{message.nbytes():,} bytes" in text
     assert "Not in it: rows" in text
     assert "Loss by rounding" in text
 

@@ -44,7 +44,7 @@ def test_saved_message_is_loaded(message, tmp_path, dtype):
 def test_default_precision_of_files_is_float32(message, tmp_path):
     message.save(tmp_path / "message.slot")
     assert (tmp_path / "message.slot").read_bytes() == message.to_bytes("float32")
-    assert (tmp_path / "message.slot").stat().st_size == message.nbytes
+    assert (tmp_path / "message.slot").stat().st_size == message.nbytes()
 
 
 @pytest.mark.parametrize("make", [bytes, bytearray, memoryview])

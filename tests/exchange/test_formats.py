@@ -197,7 +197,7 @@ def test_files_are_read_again_on_each_loop():
 def test_bytes_are_counted_without_making_them(name, dtype, count_calls):
     message = EXPECTED[name]
     with count_calls("encode", "checksum") as called:
-        counted = message._nbytes(dtype)
+        counted = message.nbytes(dtype)
     assert called == []
     assert counted == len(message.to_bytes(dtype))
 

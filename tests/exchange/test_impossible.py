@@ -38,12 +38,11 @@ MAKERS = {
 }
 
 
-def message_of(kind="class statistics", wire_dtype="float64", seed=0, **changes):
+def message_of(kind="class statistics", seed=0, **changes):
     rng = np.random.default_rng(seed)
     y = np.arange(60) % 3
     X = rng.standard_normal((60, 5)) + 2 * rng.standard_normal((3, 5))[y]
-    classifier = MAKERS[kind].set_params(wire_dtype=wire_dtype)
-    return replace(classifier.client_update(X, y, client="A"), **changes)
+    return replace(MAKERS[kind].client_update(X, y, client="A"), **changes)
 
 
 # ------------------------------------------------------------------ rows have them
@@ -70,7 +69,7 @@ def test_messages_of_rows_are_never_refused(kind, data):
     if draw(st.booleans()):
         X = X.astype(np.float32)
     first, second, third = (draw(st.sampled_from(WIRE_DTYPES)) for _ in range(3))
-    message = MAKERS[kind].set_params(wire_dtype=first).client_update(X, y, client="A")
+    message = MAKERS[kind].client_update(X, y, client="A").as_received(first)
     received = load_message(message.to_bytes(second))
     assert load_message(received.to_bytes(third)) == received.as_received(third)
 

@@ -150,6 +150,7 @@ KINDS = [
 
 
 @pytest.mark.parametrize("make", KINDS)
+@pytest.mark.filterwarnings("ignore:float16 rounds the mean")
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_message_comes_back_as_it_was(make, data):

@@ -82,7 +82,7 @@ def test_fedavg_sends_statistics_besides(result):
         for c in data.clients
     ]
     extra = np.diff(result.sent[0, 2], axis=0)[0]
-    assert extra.tolist() == [message.nbytes for message in statistics]
+    assert extra.tolist() == [message.nbytes() for message in statistics]
 
 
 def test_report_has_the_tables(result):

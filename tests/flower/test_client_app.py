@@ -3,14 +3,13 @@
 import logging
 import subprocess
 import sys
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from sklearn.pipeline import make_pipeline
 
 from skslot import FedCGSClassifier, FederatedOTAligner
-from skslot.exchange import ClassStatistics, ClientStatistics, LinearModel
+from skslot.exchange import ClientStatistics, LinearModel
 from skslot.flower import make_client_app
 from skslot.flower._exchanges import REASONS
 
@@ -160,12 +159,14 @@ def test_precision_and_fingerprint(rows_of, request_of, context):
     assert len(data) < 64 * 65 * 1.3
 
 
-def test_classifier_sends_in_its_own_precision(rows_of, request_of, context):
-    classifier = FedCGSClassifier(wire_dtype="float32")
-    app = make_client_app(lambda context: rows_of("fax"), classifier)
+def test_app_sets_the_precision_of_classifiers(rows_of, request_of, context):
+    classifier = FedCGSClassifier()
+    app = make_client_app(
+        lambda context: rows_of("fax"), classifier, wire_dtype="float32"
+    )
     data = ask(app, request_of("query.summary"), context)["message"]
     message = classifier.client_update(*rows_of("fax")[:2], client="fax")
-    assert ClassStatistics.from_bytes(data) == replace(message, client="fax")
+    assert data == message.to_bytes("float32")
 
 
 def test_without_flower_the_error_names_the_extra():

@@ -30,7 +30,6 @@ from skslot.exchange import (
 )
 from skslot.flower import make_client_app, make_server_app
 
-FLOAT64 = {"wire_dtype": "float64"}
 ALIGNER = FederatedOTAligner()
 CLASSIFIERS = {
     "FedCGS": FedCGSClassifier(),
@@ -40,20 +39,16 @@ CLASSIFIERS = {
         FederatedOTAligner(tau="auto"), FedCGSClassifier()
     ),
     "FedPFT, aligned, one upload": FedPFTClassifier(
-        covariance_type="full", aligner=ALIGNER, random_state=0, **FLOAT64
+        covariance_type="full", aligner=ALIGNER, random_state=0
     ),
-    "FedPFT after aligner": make_pipeline(
-        ALIGNER, FedPFTClassifier(random_state=0, **FLOAT64)
-    ),
+    "FedPFT after aligner": make_pipeline(ALIGNER, FedPFTClassifier(random_state=0)),
     "FedRidge, aligned, one upload": FedRidgeClassifier(aligner=ALIGNER),
-    "FedCOF after aligner": make_pipeline(ALIGNER, FedCOFClassifier(**FLOAT64)),
+    "FedCOF after aligner": make_pipeline(ALIGNER, FedCOFClassifier()),
     "FedCoreset, aligned, one upload": FedCoresetClassifier(
-        min_samples=10, aligner=ALIGNER, random_state=0, **FLOAT64
+        min_samples=10, aligner=ALIGNER, random_state=0
     ),
-    "FedMerge, aligned, one upload": FedMergeClassifier(aligner=ALIGNER, **FLOAT64),
-    "FedEnsemble, aligned, one upload": FedEnsembleClassifier(
-        "stack", aligner=ALIGNER, **FLOAT64
-    ),
+    "FedMerge, aligned, one upload": FedMergeClassifier(aligner=ALIGNER),
+    "FedEnsemble, aligned, one upload": FedEnsembleClassifier("stack", aligner=ALIGNER),
 }
 
 
@@ -64,13 +59,13 @@ MIXED = {
         aligner=MixedEffectsAligner(tau="auto")
     ),
     "FedPFT, mixed aligner, one upload": FedPFTClassifier(
-        covariance_type="full", aligner=MixedEffectsAligner(), random_state=0, **FLOAT64
+        covariance_type="full", aligner=MixedEffectsAligner(), random_state=0
     ),
     "FedCGS after mixed aligner": make_pipeline(
         MixedEffectsAligner(), FedCGSClassifier()
     ),
     "FedPFT after mixed aligner": make_pipeline(
-        MixedEffectsAligner(tau="auto"), FedPFTClassifier(random_state=0, **FLOAT64)
+        MixedEffectsAligner(tau="auto"), FedPFTClassifier(random_state=0)
     ),
 }
 
@@ -174,9 +169,7 @@ def test_sites_derive_their_classifier_from_the_model_of_mixed_effects(
 @pytest.mark.parametrize("aligner", [None, ALIGNER, MixedEffectsAligner()])
 def test_federated_averaging(aligner, federate, digits, scores):
     X, y, site = digits
-    estimator = FedAvgClassifier(
-        n_rounds=2, net__max_epochs=1, random_state=0, **FLOAT64
-    )
+    estimator = FedAvgClassifier(n_rounds=2, net__max_epochs=1, random_state=0)
     if aligner is not None:
         estimator = make_pipeline(aligner, estimator)
     report, _, received = federate(
@@ -201,7 +194,7 @@ def test_clients_stand_in_the_order_of_their_names(federate, sites):
 def test_two_classes(federate, digits, scores):
     """A logistic regression then has a single row of weights."""
     X, y, site = digits
-    estimator = FedPFTClassifier(random_state=0, wire_dtype="float64")
+    estimator = FedPFTClassifier(random_state=0)
     is_small = y < 2
 
     def app(name):

@@ -81,7 +81,7 @@ def test_text_names_the_variances_and_has_a_line_per_client(mixed):
 @pytest.mark.parametrize("tau", [0, "auto"])
 def test_other_classifiers_report_the_same(classifier, tau, training):
     X, y, ids = training
-    model = classifier(aligner=MixedEffectsAligner(tau), wire_dtype="float16")
+    model = classifier(aligner=MixedEffectsAligner(tau))
     report = alignment_report(model.fit(X, y, client_ids=ids))
     expected = alignment_report(MixedEffectsAligner(tau).fit(X, y, client_ids=ids))
     for name in ("n_samples", "n_classes", "tau", "offsets", "before", "after"):

@@ -38,18 +38,16 @@ PLAIN = {
     ),
     "cof": FedCOFClassifier(),
     "qda full": FedQDAClassifier(),
-    "qda diag": FedQDAClassifier("diag", wire_dtype="float16"),
+    "qda diag": FedQDAClassifier("diag"),
     "coreset": FedCoresetClassifier(n_per_class=2, min_samples=1, random_state=0),
     "merge gram": FedMergeClassifier(),
     "merge kfac": FedMergeClassifier("kfac", local_softmax="held"),
     "ensemble mean": FedEnsembleClassifier(),
-    "ensemble stack": FedEnsembleClassifier("stack", wire_dtype="float64"),
+    "ensemble stack": FedEnsembleClassifier("stack"),
 }
 ALIGNED = {
     "cgs total aligned": FedCGSClassifier(aligner=FederatedOTAligner()),
-    "cgs float16 aligned": FedCGSClassifier(
-        "within", aligner=FederatedOTAligner(tau=1), wire_dtype="float16"
-    ),
+    "cgs within aligned": FedCGSClassifier("within", aligner=FederatedOTAligner(tau=1)),
     "cgs mixed effects": FedCGSClassifier(aligner=MixedEffectsAligner()),
     "pft mixed effects": FedPFTClassifier(
         aligner=MixedEffectsAligner(tau="auto"), random_state=0

@@ -51,7 +51,7 @@ def test_client_with_a_single_row(variant):
     oslo = np.flatnonzero(IDS[TRAIN] == "Oslo")
     rows = np.delete(TRAIN, oslo[1:])
     classifier = fitted(variant, rows)
-    assert set(classifier.communication_) == {"Bern", "Oslo", "Turin"}
+    assert set(classifier.clients_report_.clients) == {"Bern", "Oslo", "Turin"}
     elsewhere = TEST[IDS[TEST] != "Oslo"]
     score = classifier.score(X[elsewhere], Y[elsewhere], client_ids=IDS[elsewhere])
     assert score > 0.8
@@ -120,7 +120,7 @@ def test_binary_decision_function_is_one_dimensional(variant):
 def test_ids_of_any_kind(variant, ids):
     names = np.fromiter(ids, dtype=object)[np.searchsorted(np.unique(IDS), IDS)]
     classifier = new(variant).fit(X[TRAIN], Y[TRAIN], client_ids=names[TRAIN])
-    assert set(classifier.communication_) == set(ids)
+    assert set(classifier.clients_report_.clients) == set(ids)
     assert classifier.score(X[TEST], Y[TEST], client_ids=names[TEST]) > 0.8
 
 
@@ -161,13 +161,13 @@ def test_clients_without_labels_count_in_the_reference(make):
     sites = {name: rng.normal(i, 1 + i, (60, 3)) for i, name in enumerate("ABC")}
     y, aligner = np.tile(["x", "y"], 30), FederatedOTAligner(tau=0.5)
     options = {} if make is FedCGSClassifier else {"random_state": 0}
-    classifier = make(aligner=aligner, wire_dtype="float64", **options)
+    classifier = make(aligner=aligner, **options)
     messages = [classifier.client_update(sites[n], y, client=n) for n in "AB"]
     messages.append(aligner.client_update(sites["C"], client="C"))
     classifier.server_aggregate(messages)
     expected = aligner.server_aggregate(messages).reference_
     assert classifier.aligner_.reference_ == expected
-    assert list(classifier.communication_) == ["A", "B", "C"]
+    assert classifier.clients_report_.clients == ["A", "B", "C"]
     expected = classifier.client_model("C").predict_proba(sites["C"])
     actual = classifier.predict_proba(sites["C"], client_ids="C")
     np.testing.assert_allclose(actual, expected, atol=1e-12)
@@ -185,12 +185,16 @@ def test_someone_must_have_labels(make):
         make().server_aggregate([message])
 
 
-@pytest.mark.parametrize("wire_dtype", ["float64", "float32", "float16"])
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16"])
 @pytest.mark.parametrize("make", [FedCGSClassifier, FedPFTClassifier])
-def test_singular_clients_are_named_whatever_the_wire(make, wire_dtype):
+def test_singular_clients_are_named_whatever_the_precision(make, dtype):
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(32, 6)), np.tile(["x", "y"], 16)
     ids = np.repeat(["A", "B"], [30, 2])
-    classifier = make(aligner=FederatedOTAligner(shrinkage=0), wire_dtype=wire_dtype)
+    classifier = make(aligner=FederatedOTAligner(shrinkage=0))
+    messages = [
+        classifier.client_update(X[ids == c], y[ids == c], client=c).as_received(dtype)
+        for c in ("A", "B")
+    ]
     with pytest.warns(UserWarning, match="covariance of client 'B' is singular"):
-        classifier.fit(X, y, client_ids=ids)
+        classifier.server_aggregate(messages)

@@ -1,56 +1,35 @@
 """Bytes that one-shot classifiers send, and what they print."""
 
-import pickle
+import warnings
 
 import numpy as np
 import pytest
 from one_shot_variants import (
     ALL,
     IDS,
-    LINEAR,
     PLAIN,
     X,
     Y,
     fitted,
-    fitted_once,
     messages_of,
     new,
     over,
 )
-from sklearn.ensemble import RandomForestClassifier
 
-from skslot import FedCGSClassifier, FedPFTClassifier
-from skslot.exchange import LinearModel
+from skslot import (
+    FedCGSClassifier,
+    FedCoresetClassifier,
+    FedPFTClassifier,
+    MixedEffectsClassifier,
+)
+from skslot.exchange import load_message
 
 
 @over(ALL)
-@pytest.mark.parametrize("wire_dtype", ["float64", "float32", "float16"])
-def test_bytes_up_are_those_of_the_messages(variant, wire_dtype):
-    classifier = fitted(variant, wire_dtype=wire_dtype)
-    expected = {
-        message.client: len(message.to_bytes(wire_dtype))
-        for message in messages_of(new(variant, wire_dtype=wire_dtype))
-    }
-    up = {client: bytes_.up for client, bytes_ in classifier.communication_.items()}
-    assert up == expected
-
-
-@over(LINEAR)
-def test_bytes_down_are_those_of_a_linear_model(variant):
-    classifier = fitted_once(variant)
-    model = LinearModel(list("abcd"), np.ones((4, 5)), np.ones(4), "Oslo")
-    expected = len(model.to_bytes(classifier.wire_dtype))
-    # the name of a client in the header may cost one more unit of padding, of 8 bytes
-    assert abs(classifier.communication_["Oslo"].down - expected) <= 24
-
-
-def test_bytes_down_include_the_map_when_the_estimator_is_not_linear():
-    forest = RandomForestClassifier(5, max_depth=2, random_state=0)
-    plain = fitted("pft spherical", estimator=forest)
-    aligned = fitted("pft spherical aligned", estimator=forest)
-    actual = plain.communication_["Oslo"].down
-    assert actual == len(pickle.dumps(plain.estimator_))
-    assert aligned.communication_["Oslo"].down > actual + 8 * 5 * 5
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16"])
+def test_bytes_of_messages_are_counted(variant, dtype):
+    for message in messages_of(new(variant)):
+        assert message.nbytes(dtype) == len(message.to_bytes(dtype))
 
 
 @over(PLAIN)
@@ -60,7 +39,8 @@ def test_messages_without_names_are_numbered(variant):
         classifier.client_update(X[IDS == client], Y[IDS == client])
         for client in np.unique(IDS)
     ]
-    assert list(classifier.server_aggregate(messages).communication_) == [0, 1, 2]
+    report = classifier.server_aggregate(messages).clients_report_
+    assert report.clients == [0, 1, 2]
 
 
 @over(ALL)
@@ -73,17 +53,48 @@ def test_progress_is_printed_on_request(variant, capsys):
         assert f"[{type(classifier).__name__}] client {text}" in printed
 
 
-def test_float16_far_from_zero_is_worth_a_warning():
-    X = np.random.default_rng(0).normal(3000, 1, size=(20, 2))
+@pytest.mark.parametrize(
+    "classifier",
+    [
+        FedCGSClassifier(),
+        FedPFTClassifier(covariance_type="diag"),
+        FedPFTClassifier(covariance_type="full"),
+        FedCoresetClassifier(random_state=0),
+        MixedEffectsClassifier(),
+    ],
+    ids=str,
+)
+def test_float16_far_from_zero_is_worth_a_warning(classifier, tmp_path):
+    """Of three features, one is near zero and one does not vary."""
+    X = np.random.default_rng(0).normal([3000, 0, 0], [1, 1, 0], size=(40, 3))
+    X[:, 2] = 3000
+    message = classifier.client_update(X, np.tile([0, 1], 20), client="A")
+    expected = "float16 rounds the mean of 1 features of client 'A' .* dtype='float32'"
+    with pytest.warns(UserWarning, match=expected):
+        message.to_bytes("float16")
+    with pytest.warns(UserWarning, match=expected):
+        message.save(tmp_path / "A.slot", "float16", min_samples=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        message.to_bytes("float32")
+
+
+@pytest.mark.parametrize("covariance_type", ["spherical", "lowrank"])
+def test_float16_is_judged_by_one_variance_if_a_message_has_no_more(covariance_type):
+    X = np.random.default_rng(0).normal([3000, 0, -3000], 1, size=(40, 3))
+    classifier = FedPFTClassifier(covariance_type=covariance_type, n_loadings=1)
+    message = classifier.client_update(X, np.tile([0, 1], 20), client="A")
     with pytest.warns(UserWarning, match="float16 rounds the mean of 2 features"):
-        FedPFTClassifier().client_update(X, np.tile([0, 1], 10), client="A")
+        message.to_bytes("float16")
 
 
 @pytest.mark.parametrize("scale", [1e-25, 1e25])
-def test_float32_wire_keeps_any_scale(scale):
+def test_float32_keeps_any_scale(scale):
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(40, 3)), np.tile([0, 1], 20)
     X[y == 1] += 1
     exact = FedCGSClassifier().fit(X, y).predict(X)
-    scaled = FedCGSClassifier(wire_dtype="float32").fit(X * scale, y).predict(X * scale)
+    message = FedCGSClassifier().client_update(X * scale, y)
+    received = load_message(message.to_bytes("float32"))
+    scaled = FedCGSClassifier().server_aggregate([received]).predict(X * scale)
     assert np.array_equal(scaled, exact)

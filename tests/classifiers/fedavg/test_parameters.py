@@ -219,7 +219,7 @@ def test_grid_search_behind_the_aligner_with_routed_ids(rows):
         best = search.best_estimator_
         probabilities = best.predict_proba(X, client_ids=clients)
     assert probabilities.shape == (len(X), N_CLASSES)
-    assert set(best[-1].communication_) == {"A", "B", "C"}
+    assert set(best[-1].clients_report_.clients) == {"A", "B", "C"}
 
 
 def test_grid_search_behind_the_aligner_with_a_client_column(rows):
@@ -235,7 +235,7 @@ def test_grid_search_behind_the_aligner_with_a_client_column(rows):
     search.fit(frame, y)
     assert search.score(frame, y) > 0.9
     fitted = search.best_estimator_[-1]
-    assert set(fitted.communication_) == {"A", "B", "C"}
+    assert set(fitted.clients_report_.clients) == {"A", "B", "C"}
     assert fitted.n_features_in_ == 7
 
 

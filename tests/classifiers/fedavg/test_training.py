@@ -145,7 +145,7 @@ def test_a_client_with_a_single_row(rows, net):
     clients[-1] = "D"
     classifier = FedAvgClassifier(net=net, random_state=0)
     classifier.fit(X, y, client_ids=clients)
-    assert set(classifier.communication_) == {"A", "B", "C", "D"}
+    assert set(classifier.clients_report_.clients) == {"A", "B", "C", "D"}
     assert np.isfinite(classifier.decision_function(X)).all()
 
 
