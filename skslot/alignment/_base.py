@@ -76,10 +76,11 @@ class FederatedAligner(FederatedTransformer):
         """
         self._validate_params()
         received = self._receive(messages)
-        self._keep(received)
+        alignment = None
         # files need not be there later
         if not (self._moves_nothing and received.in_memory):
-            self._aligned()
+            solve = self._solver(received)
+            alignment = solve(n_jobs=self.n_jobs, say=self._say)
         senders = received.senders
         if len(senders) > 1 and senders[0].client is None:
             raise ValueError(
@@ -87,6 +88,8 @@ class FederatedAligner(FederatedTransformer):
                 "of its own in client_update(..., client=...), as each gets its own "
                 "map."
             )
+        self._keep(received)
+        self._alignment = alignment
         self.n_features_in_ = senders[0].n_features + (self.client_column is not None)
         self._forget_names()
         return self
@@ -294,8 +297,9 @@ class FederatedAligner(FederatedTransformer):
 
     def _known_by_moments(self):
         """Messages that rows can be added to, by client."""
-        messages = self._received.messages
-        if not isinstance(messages, list) or any(m.moments is None for m in messages):
+        messages = self._received.messages if self._received.in_memory else []
+        moments = [getattr(message, "moments", None) for message in messages]
+        if not moments or any(each is None for each in moments):
             raise ValueError(
                 "this aligner was fitted from messages, to which no rows can be added; "
                 "let the client send a message on all of its rows."
@@ -325,7 +329,9 @@ class FederatedAligner(FederatedTransformer):
 
     def _left_out(self, clients):
         """Words on those of some clients that were left out; none if there are none."""
-        left_out = self._received.clients_report.left_out
+        # a site that took over the model of a server may have no messages
+        report = self._received.clients_report if self._received.messages else None
+        left_out = {} if report is None else report.left_out
         reasons = [
             f"client {client!r} was left out of the fit, as {left_out[client]}"
             for client in clients

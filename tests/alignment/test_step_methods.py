@@ -5,7 +5,7 @@ import itertools
 
 import numpy as np
 import pytest
-from sklearn.exceptions import ConvergenceWarning
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 from skslot import FederatedOTAligner
 from skslot.alignment import TransportMap
@@ -162,3 +162,20 @@ def test_reference_that_was_rounded_below_zero_still_has_maps():
     sent = aligner.client_update(rng.normal(size=(100, 6)), client="A")
     matrices = [aligner.client_map(sent, each).matrix for each in (exact, rounded)]
     np.testing.assert_allclose(*matrices, atol=0.05)
+
+
+def test_server_step_that_fails_leaves_the_aligner_as_it_was(clients):
+    X, ids = clients
+    aligner = FederatedOTAligner()
+    message = aligner.client_update(X, client="A")
+    with pytest.raises(ValueError, match="needs class counts"):
+        FederatedOTAligner("auto").server_aggregate([message])
+    with pytest.raises(ValueError, match="needs class counts"):
+        aligner.set_params(tau="auto").server_aggregate([message])
+    with pytest.raises(NotFittedError):
+        aligner.transform(X, client_ids="A")
+    fitted = FederatedOTAligner().fit(X, client_ids=ids)
+    expected = fitted.transform(X, client_ids=ids)
+    with pytest.raises(ValueError, match="needs class counts"):
+        fitted.set_params(tau="auto").server_aggregate([message])
+    np.testing.assert_array_equal(fitted.transform(X, client_ids=ids), expected)

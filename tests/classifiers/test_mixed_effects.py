@@ -786,6 +786,12 @@ def test_site_that_sent_nothing_joins():
     )
 
 
+def test_site_that_sent_nothing_and_did_not_join_is_unknown():
+    there = MixedEffectsClassifier.from_model(fitted_once().shared_model())
+    with pytest.raises(ValueError, match=r"client \['Rome'\] was not seen in fit"):
+        there.predict(X[BERN], client_ids="Rome")
+
+
 def test_no_rows_can_be_added_to_the_model_of_a_server():
     classifier = fitted_once()
     message = classifier.client_update(X[BERN], Y[BERN], client="Bern")
