@@ -36,15 +36,15 @@ poisoned = np.where((site_train == "phone")[:, None], 1000 * X_train, X_train)
 # What it does
 # ------------
 #
-# The default, ``outliers="warn"``, changes no model: it warns. ``"leave_out"`` goes on
-# without the site.
+# The default, ``screen="warn"``, issues a warning and does not change the model.
+# ``"exclude"`` drops the site.
 
 
-def fit(rows, outliers):
+def fit(rows, screen):
     """Classifier of all sites, and the warnings about them."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        classifier = FedCGSClassifier(outliers=outliers)
+        classifier = FedCGSClassifier(screen=screen)
         classifier.fit(rows, y_train, client_ids=site_train)
     return classifier, [str(each.message) for each in caught]
 
@@ -52,7 +52,7 @@ def fit(rows, outliers):
 models = {
     "honest": fit(X_train, "warn"),
     "poisoned, warned of": fit(poisoned, "warn"),
-    "poisoned, left out": fit(poisoned, "leave_out"),
+    "poisoned, excluded": fit(poisoned, "exclude"),
 }
 names = [name for name in np.unique(site) if name != "phone"]
 scores = {
@@ -72,7 +72,7 @@ for name, (_, said) in models.items():
 # Every server step measures how far each client is from the others, in distances that
 # are ordinary among them.
 
-guarded, _ = models["poisoned, left out"]
+guarded, _ = models["poisoned, excluded"]
 print(guarded.clients_report_)
 
 figure, (left, right) = plt.subplots(

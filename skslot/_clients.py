@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
 from datetime import date, timedelta
-from numbers import Real
 
 import numpy as np
 from sklearn import get_config
@@ -19,14 +18,8 @@ from sklearn.utils import (
 )
 from sklearn.utils.validation import validate_data
 
-from ._sklearn_compat import Interval, StrOptions
 from ._warnings import warn_user
 
-# Of the parameters about clients that stand out.
-GUARD_CONSTRAINTS = {
-    "outliers": [StrOptions({"warn", "leave_out", "ignore"})],
-    "max_client_share": [Interval(Real, 0, 1, closed="right"), None],
-}
 # One memory layout for all, so that results do not depend on that of X, to the last
 # bit. Whether X is finite is checked when it is known whose rows are not.
 FEATURES = {

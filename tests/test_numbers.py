@@ -34,6 +34,7 @@ from skslot.exchange import load_messages
 from skslot.model_selection import dirichlet_label_shift
 from skslot.preprocessing import FederatedScaler
 from skslot.privacy import gaussian_noise_scale
+from skslot.trust import ClientScreen
 
 FILE = Path(__file__).with_name("numbers.npz")
 OT, MIXED = FederatedOTAligner, MixedEffectsAligner
@@ -45,7 +46,7 @@ ALIGNERS = {
     "ot, auto": OT("auto"),
     "ot, uniform": OT(weights="uniform", shrinkage=0.2),
     "ot, fixed point": OT(solver="fixed_point", tol=1e-10),
-    "ot, capped": OT(max_client_share=0.36),
+    "ot, capped": OT(screen=ClientScreen(max_share=0.36)),
     "mixed": MIXED(),
     "mixed, auto": MIXED("auto"),
     "mixed, tau 0.5": MIXED(0.5),
@@ -55,7 +56,7 @@ CLASSIFIERS = {
     "mixed effects, tau 0": MixedEffectsClassifier(0),
     "mixed effects, client": MixedEffectsClassifier(0.3, priors="client"),
     "mixed effects, oas": MixedEffectsClassifier(
-        0, priors="uniform", shrinkage="oas", max_client_share=0.36
+        0, priors="uniform", shrinkage="oas", screen=ClientScreen(max_share=0.36)
     ),
     "cgs": FedCGSClassifier(),
     "cgs, within": FedCGSClassifier("within", ridge=0.1, priors="uniform"),
@@ -63,7 +64,7 @@ CLASSIFIERS = {
     "cgs, ot auto": FedCGSClassifier("within", aligner=OT("auto")),
     "cgs, mixed": FedCGSClassifier(aligner=MIXED()),
     "cgs, mixed auto": FedCGSClassifier(aligner=MIXED("auto")),
-    "cgs, capped": FedCGSClassifier(aligner=OT(), max_client_share=0.36),
+    "cgs, capped": FedCGSClassifier(aligner=OT(), screen=ClientScreen(max_share=0.36)),
     "ridge": FedRidgeClassifier(),
     "ridge, afl": FedRidgeClassifier.as_afl(alpha=1e-3),
     "ridge, fed3r": FedRidgeClassifier.as_fed3r(class_weight="balanced"),

@@ -17,7 +17,7 @@ The tables:
 - ``attacks``: each client in turn sends a message that poisons the model of all.
   Printed is the mean accuracy (%) of the *other* sites without an attack, and what the
   attack costs them in points, on average and for the worst choice of attacker, with
-  ``outliers="ignore"`` and with "leave_out"; and how often the attacker, and how often
+  ``screen=None`` and with "exclude"; and how often the attacker, and how often
   somebody else, was left out.
 - ``honest``: how often anybody stands out in honest partitions, from class means and
   variances alone: all clients, three of them, two of them, and each divided into five.
@@ -132,7 +132,7 @@ def accuracy(classifier, data, test, without):
 
 
 def run_attacks(data, methods, alpha, seeds):
-    names = ["method", "attack", "honest", "ignore", "worst", "leave_out", "worst"]
+    names = ["method", "attack", "honest", "None", "worst", "exclude", "worst"]
     heads = "{:<16}{:<28}{:>7}{:>8}{:>7}{:>11}{:>7}{:>9}{:>7}"
     print(heads.format(*names, "attacker", "others"))
     for method in methods:
@@ -140,7 +140,7 @@ def run_attacks(data, methods, alpha, seeds):
         costs = {name: [] for name in ATTACKS}
         for seed in range(seeds):
             train, test = split(data, alpha, seed)
-            classifier.set_params(outliers="ignore")
+            classifier.set_params(screen=None)
             sent = {c: message_of(classifier, data, train, c) for c in data.clients}
             honest = classifier.server_aggregate(list(sent.values()))
             before = {c: accuracy(honest, data, test, c) for c in data.clients}
@@ -149,16 +149,16 @@ def run_attacks(data, methods, alpha, seeds):
                     poison = message_of(classifier, data, train, attacker, name)
                     messages = list({**sent, attacker: poison}.values())
                     after = {}
-                    for outliers in ("ignore", "leave_out"):
-                        classifier.set_params(outliers=outliers)
+                    for screen in (None, "exclude"):
+                        classifier.set_params(screen=screen)
                         fitted = classifier.server_aggregate(messages)
-                        after[outliers] = accuracy(fitted, data, test, attacker)
+                        after[screen] = accuracy(fitted, data, test, attacker)
                     out = fitted.clients_report_.left_out
                     costs[name].append(
                         [
                             before[attacker],
-                            before[attacker] - after["ignore"],
-                            before[attacker] - after["leave_out"],
+                            before[attacker] - after[None],
+                            before[attacker] - after["exclude"],
                             attacker in out,
                             len(out.keys() - {attacker}),
                         ]

@@ -6,7 +6,6 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from .._clients import (
-    GUARD_CONSTRAINTS,
     ClientGroups,
     assert_finite_by_client,
     check_client_name,
@@ -21,6 +20,7 @@ from ..base import FederatedTransformer
 from ..exchange import Message, receive
 from ..privacy import PrivacyBudget
 from ..statistics import merge_class_means
+from ..trust._screen import SCREEN_CONSTRAINTS
 from ._maps import move_rows
 
 
@@ -49,7 +49,7 @@ class FederatedAligner(FederatedTransformer):
         "privacy": [PrivacyBudget, None],
         "client_column": [str, Integral, None],
         "keep_client_column": ["boolean"],
-        **GUARD_CONSTRAINTS,
+        **SCREEN_CONSTRAINTS,
         "memory": [None, str, HasMethods("cache")],
         "n_jobs": [Integral, None],
         "verbose": ["verbose"],
@@ -276,8 +276,7 @@ class FederatedAligner(FederatedTransformer):
         return y
 
     def _receive(self, messages):
-        guard = {name: getattr(self, name) for name in GUARD_CONSTRAINTS}
-        return receive(messages, Message, **guard)
+        return receive(messages, Message, screen=self.screen)
 
     def _keep(self, received, joined=None):
         """Keep messages, and how to solve for the alignment when it is needed."""

@@ -81,12 +81,11 @@ class MixedEffectsAligner(FederatedAligner):
         ids are passed as ``client_ids``.
     keep_client_column : bool, default=False
         Whether the output keeps the column of ids, in its place, for a later step.
-    outliers : {"warn", "leave_out", "ignore"}, default="warn"
-        What to do about clients that stand out so far that something must be wrong, see
-        :doc:`/user_guide/trust`: warn of them, go on without them, or nothing.
-    max_client_share : float in (0, 1], default=None
-        Most that one client may have of the rows of all: its counts are scaled down to
-        that. None sets no limit.
+    screen : None, "warn", "exclude" or ClientScreen, default="warn"
+        How to handle clients whose statistics are implausible compared with all others,
+        see :doc:`/user_guide/trust`. ``"warn"`` issues a warning, ``"exclude"`` drops
+        the client, ``None`` disables the check. A :class:`~skslot.trust.ClientScreen`
+        also limits the fraction of all samples that one client may contribute.
     memory : str or object with the joblib.Memory interface, default=None
         Where to cache what linear maps lead to. It does not depend on ``tau``, so a
         grid search over ``tau`` computes it once per fold.
@@ -171,8 +170,7 @@ class MixedEffectsAligner(FederatedAligner):
         privacy=None,
         client_column=None,
         keep_client_column=False,
-        outliers="warn",
-        max_client_share=None,
+        screen="warn",
         memory=None,
         n_jobs=None,
         verbose=0,
@@ -182,8 +180,7 @@ class MixedEffectsAligner(FederatedAligner):
         self.privacy = privacy
         self.client_column = client_column
         self.keep_client_column = keep_client_column
-        self.outliers = outliers
-        self.max_client_share = max_client_share
+        self.screen = screen
         self.memory = memory
         self.n_jobs = n_jobs
         self.verbose = verbose

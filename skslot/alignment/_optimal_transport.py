@@ -79,12 +79,11 @@ class FederatedOTAligner(FederatedAligner):
         ids are passed as ``client_ids``.
     keep_client_column : bool, default=False
         Whether the output keeps the column of ids, in its place, for a later step.
-    outliers : {"warn", "leave_out", "ignore"}, default="warn"
-        What to do about clients that stand out so far that something must be wrong, see
-        :doc:`/user_guide/trust`: warn of them, go on without them, or nothing.
-    max_client_share : float in (0, 1], default=None
-        Most that one client may have of the rows of all: its counts are scaled down to
-        that. None sets no limit.
+    screen : None, "warn", "exclude" or ClientScreen, default="warn"
+        How to handle clients whose statistics are implausible compared with all others,
+        see :doc:`/user_guide/trust`. ``"warn"`` issues a warning, ``"exclude"`` drops
+        the client, ``None`` disables the check. A :class:`~skslot.trust.ClientScreen`
+        also limits the fraction of all samples that one client may contribute.
     solver : {"anderson", "fixed_point", "paper"}, default="anderson"
         Iteration for the barycenter, see :func:`skslot.geometry.bures_barycenter`.
     tol : float, default=1e-8
@@ -195,8 +194,7 @@ class FederatedOTAligner(FederatedAligner):
         privacy=None,
         client_column=None,
         keep_client_column=False,
-        outliers="warn",
-        max_client_share=None,
+        screen="warn",
         solver="anderson",
         tol=1e-8,
         max_iter=100,
@@ -211,8 +209,7 @@ class FederatedOTAligner(FederatedAligner):
         self.privacy = privacy
         self.client_column = client_column
         self.keep_client_column = keep_client_column
-        self.outliers = outliers
-        self.max_client_share = max_client_share
+        self.screen = screen
         self.solver = solver
         self.tol = tol
         self.max_iter = max_iter

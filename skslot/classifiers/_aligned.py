@@ -127,12 +127,6 @@ class AlignedClassifierMixin(ClientModelsMixin):
         vars(self).pop("aligner_", None)  # of an earlier fit
         if self.aligner is None:
             return
-        for name in ("outliers", "max_client_share"):
-            if getattr(self.aligner, name) not in ("warn", None):
-                raise ValueError(
-                    f"{name} is set on the aligner inside the classifier, which sees "
-                    "the messages first; set it on the classifier instead."
-                )
         aligner = clone(self.aligner).server_aggregate(messages.for_aligner())
         if not any(sender.has_labels for sender in messages.senders):
             raise ValueError("no client sent labels: there is nothing to learn from.")

@@ -95,12 +95,11 @@ class FedAvgClassifier(OneShotClassifier):
     client_column : str or int, default=None
         Name or position of the column of X that holds the client ids. None means that
         ids are passed as ``client_ids``.
-    outliers : {"warn", "leave_out", "ignore"}, default="warn"
-        What to do about clients that stand out so far that something must be wrong, see
-        :doc:`/user_guide/trust`: warn of them, go on without them, or nothing.
-    max_client_share : float in (0, 1], default=None
-        Most that one client may have of the rows of all: its counts are scaled down to
-        that. None sets no limit.
+    screen : None, "warn", "exclude" or ClientScreen, default="warn"
+        How to handle clients whose statistics are implausible compared with all others,
+        see :doc:`/user_guide/trust`. ``"warn"`` issues a warning, ``"exclude"`` drops
+        the client, ``None`` disables the check. A :class:`~skslot.trust.ClientScreen`
+        also limits the fraction of all samples that one client may contribute.
     random_state : int, RandomState instance or None, default=None
         Seed of initial weights, order of rows and dropout. An int is the seed of torch
         at every client in the first round, and makes fits repeatable, whatever
@@ -202,8 +201,7 @@ class FedAvgClassifier(OneShotClassifier):
         standardize=True,
         local_softmax="balanced",
         client_column=None,
-        outliers="warn",
-        max_client_share=None,
+        screen="warn",
         random_state=None,
         n_jobs=None,
         verbose=0,
@@ -215,8 +213,7 @@ class FedAvgClassifier(OneShotClassifier):
         self.standardize = standardize
         self.local_softmax = local_softmax
         self.client_column = client_column
-        self.outliers = outliers
-        self.max_client_share = max_client_share
+        self.screen = screen
         self.random_state = random_state
         self.n_jobs = n_jobs
         self.verbose = verbose

@@ -58,12 +58,11 @@ default="empirical"
     client_column : str or int, default=None
         Name or position of the column of X that holds the client ids. None means that
         ids are passed as ``client_ids``.
-    outliers : {"warn", "leave_out", "ignore"}, default="warn"
-        What to do about clients that stand out so far that something must be wrong, see
-        :doc:`/user_guide/trust`: warn of them, go on without them, or nothing.
-    max_client_share : float in (0, 1], default=None
-        Most that one client may have of the rows of all: its counts are scaled down to
-        that. None sets no limit.
+    screen : None, "warn", "exclude" or ClientScreen, default="warn"
+        How to handle clients whose statistics are implausible compared with all others,
+        see :doc:`/user_guide/trust`. ``"warn"`` issues a warning, ``"exclude"`` drops
+        the client, ``None`` disables the check. A :class:`~skslot.trust.ClientScreen`
+        also limits the fraction of all samples that one client may contribute.
     n_jobs : int, default=None
         Threads over clients.
     verbose : int, default=0
@@ -134,8 +133,7 @@ default="empirical"
         priors="empirical",
         aligner=None,
         client_column=None,
-        outliers="warn",
-        max_client_share=None,
+        screen="warn",
         n_jobs=None,
         verbose=0,
     ):
@@ -145,8 +143,7 @@ default="empirical"
         self.priors = priors
         self.aligner = aligner
         self.client_column = client_column
-        self.outliers = outliers
-        self.max_client_share = max_client_share
+        self.screen = screen
         self.n_jobs = n_jobs
         self.verbose = verbose
 

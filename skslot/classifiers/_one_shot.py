@@ -16,7 +16,6 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from .._clients import (
-    GUARD_CONSTRAINTS,
     ClientGroups,
     check_client_name,
     refuse_lost_labels,
@@ -25,6 +24,7 @@ from .._clients import (
 from .._warnings import warn_user
 from ..base import FederatedEstimator
 from ..exchange import LinearModel, receive
+from ..trust._screen import SCREEN_CONSTRAINTS
 
 
 class OneShotClassifier(ClassifierMixin, FederatedEstimator):
@@ -48,12 +48,11 @@ class OneShotClassifier(ClassifierMixin, FederatedEstimator):
     client_column : str or int, default=None
         Name or position of the column of X that holds the client ids. None means that
         ids are passed as ``client_ids``.
-    outliers : {"warn", "leave_out", "ignore"}, default="warn"
-        What to do about clients that stand out so far that something must be wrong, see
-        :doc:`/user_guide/trust`: warn of them, go on without them, or nothing.
-    max_client_share : float in (0, 1], default=None
-        Most that one client may have of the rows of all: its counts are scaled down to
-        that. None sets no limit.
+    screen : None, "warn", "exclude" or ClientScreen, default="warn"
+        How to handle clients whose statistics are implausible compared with all others,
+        see :doc:`/user_guide/trust`. ``"warn"`` issues a warning, ``"exclude"`` drops
+        the client, ``None`` disables the check. A :class:`~skslot.trust.ClientScreen`
+        also limits the fraction of all samples that one client may contribute.
     n_jobs : int, default=None
         Threads over clients.
     verbose : int, default=0
@@ -107,7 +106,7 @@ class OneShotClassifier(ClassifierMixin, FederatedEstimator):
 
     _parameter_constraints: dict = {
         "client_column": [str, Integral, None],
-        **GUARD_CONSTRAINTS,
+        **SCREEN_CONSTRAINTS,
         "n_jobs": [Integral, None],
         "verbose": ["verbose"],
     }
@@ -121,14 +120,12 @@ class OneShotClassifier(ClassifierMixin, FederatedEstimator):
         self,
         *,
         client_column=None,
-        outliers="warn",
-        max_client_share=None,
+        screen="warn",
         n_jobs=None,
         verbose=0,
     ):
         self.client_column = client_column
-        self.outliers = outliers
-        self.max_client_share = max_client_share
+        self.screen = screen
         self.n_jobs = n_jobs
         self.verbose = verbose
 
@@ -406,8 +403,7 @@ class OneShotClassifier(ClassifierMixin, FederatedEstimator):
         return receive(
             messages,
             *kinds,
-            outliers=self.outliers,
-            max_client_share=self.max_client_share,
+            screen=self.screen,
         )
 
     def _draw_seed(self):

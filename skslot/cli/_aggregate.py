@@ -9,11 +9,18 @@ from pathlib import Path
 from .._clients import client_order, column_differences
 from .._text import count_table, printable
 from .._warnings import ignored
-from ._arguments import fraction_or, named_files, plain_name, positive_int
+from ._arguments import (
+    fraction_or,
+    named_files,
+    plain_name,
+    positive_int,
+    screen_of,
+)
 from ._methods import DEFAULTS, METHODS, make_classifier, message_of
 from ._outputs import announce, refuse_overwrite, refuse_twins, writing
 from ._site_maps import DEFAULT_TAU, FOR_ALL_SITES, check_is_of_client, refuse_rows
 from ._terminal import (
+    ACTIONS,
     in_one_line,
     in_options,
     plain_warnings,
@@ -87,7 +94,7 @@ def add_commands(commands):
     )
     aggregate.add_argument(
         "--outliers",
-        choices=("warn", "leave_out", "ignore"),
+        choices=tuple(ACTIONS),
         default="warn",
         help="what to do about sites whose numbers are so far from those of others "
         "that something must be wrong; the table that is printed shows how far each "
@@ -126,9 +133,7 @@ def _aggregate(arguments):
     targets = _targets(paths, folder)
     _refuse_outputs(arguments, targets.values(), paths)
     kinds = look_at(paths)
-    estimator = _estimator(kinds, arguments).set_params(
-        outliers=arguments.outliers, max_client_share=arguments.max_client_share
-    )
+    estimator = _estimator(kinds, arguments).set_params(screen=screen_of(arguments))
     files = load_messages(kinds, on_error="skip")
     # once the first pass is through, all files have been checked
     files.progress = _progress(

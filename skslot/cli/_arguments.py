@@ -10,7 +10,7 @@ from pathlib import Path
 from .._clients import plain_name
 from .._warnings import warn_user
 from ._plans import plan_of_all_sites, site_plan
-from ._terminal import plain_warnings
+from ._terminal import ACTIONS, plain_warnings
 
 FEATURES = (
     ".npz file with X (such as skslot encode writes), .npy file, or a table with a "
@@ -62,6 +62,14 @@ def client_name(text):
 def fraction_or(*names):
     """Type of an argument: a number from 0 to 1, or one of some names."""
     return _number_or(names, "a number from 0 to 1", lambda value: 0 <= value <= 1)
+
+
+def screen_of(arguments):
+    """The ``screen`` parameter that --outliers and --max-client-share set."""
+    from ..trust import ClientScreen
+
+    max_share = getattr(arguments, "max_client_share", None)
+    return ClientScreen(ACTIONS[arguments.outliers], max_share)
 
 
 def number_or(*names):

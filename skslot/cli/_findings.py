@@ -33,7 +33,7 @@ ROUGHLY = 1e-4  # residual of the reference, which no score can tell from zero
 # The distances of any two of more clients than this are not measured: they would take
 # hours where there are thousands.
 MOST_CLIENTS = 40
-SILENT = {"outliers": "ignore"}  # who stands out is told once
+SILENT = {"screen": None}  # who stands out is told once
 STANDS_STILL = 1e-6  # offsets and distances of this part of a standard deviation
 
 

@@ -7,10 +7,10 @@ import numpy as np
 from .._text import list_groups, spelled_alike
 from .._warnings import warn_user
 from ._aggregate import in_words_of_commands
-from ._arguments import add_command, named_files, number_or
+from ._arguments import add_command, named_files, number_or, screen_of
 from ._outputs import announce, refuse_output
 from ._site_maps import load_kind
-from ._terminal import plain_warnings, print_list
+from ._terminal import ACTIONS, plain_warnings, print_list
 
 
 def add_commands(commands):
@@ -51,7 +51,7 @@ def add_commands(commands):
     )
     command.add_argument(
         "--outliers",
-        choices=("warn", "leave_out", "ignore"),
+        choices=tuple(ACTIONS),
         default="warn",
         help="with --scaling: what to do about sites whose numbers are so far from "
         "those of others that something must be wrong; the table that is printed shows "
@@ -177,7 +177,7 @@ def _with_scaling(arguments):
     received = receive(load_messages(paths))
     try:
         with plain_warnings():
-            scaler = FederatedScaler(outliers=arguments.outliers)
+            scaler = FederatedScaler(screen=screen_of(arguments))
             answer = scaler.server_aggregate(received).statistics_
     except MessageError as error:
         raise in_words_of_commands(error) from error

@@ -14,7 +14,10 @@ from .._text import printable, spelled_alike
 # What the system says of a pipe or a disk that takes no more.
 NO_TAKERS = {errno.EPIPE, errno.ENOSPC, errno.EFBIG}
 # Parameters of estimators that are options of commands, as texts for users have them.
-PARAMETER = re.compile(r"\b(outliers|priors|tau)='(\w+)'")
+PARAMETER = re.compile(r"\b(priors|tau)='(\w+)'")
+SCREEN = re.compile(r"\bscreen=(None|'warn'|'exclude')")
+# What --outliers may be, and the action of a ClientScreen that each stands for.
+ACTIONS = {"warn": "warn", "leave_out": "exclude", "ignore": None}
 
 
 # What a command can do where alignment is likely to cost accuracy.
@@ -113,7 +116,12 @@ def in_one_line(error):
 
 def in_options(text):
     """What is to be set, as options of a command in place of Python's parameters."""
-    return PARAMETER.sub(r"--\1 \2", text).replace("set --", "give --")
+    text = PARAMETER.sub(r"--\1 \2", text)
+    options = {repr(action): option for option, action in ACTIONS.items()}
+    text = SCREEN.sub(lambda found: f"--outliers {options[found[1]]}", text)
+    text = re.sub(r"\bmax_share=", "--max-client-share ", text)
+    text = re.sub(r"\bmax_share\b", "--max-client-share", text)
+    return text.replace("set --", "give --")
 
 
 def print_list(what, names):

@@ -19,7 +19,7 @@ from .._clients import (
     warn_of_lost_classes,
 )
 from .._warnings import warn_user
-from ..trust import cap_shares, guard_clients
+from ..trust import ClientScreen, cap_shares, guard_clients
 from ._errors import MessageError, short
 from ._facts import facts_of, fingerprint_names, weigh
 from ._message import Message
@@ -200,15 +200,15 @@ class ReceivedMessages:
     """Messages of one exchange, one per client, read anew on each loop.
 
     The first loop checks each of them and that all go together; ``senders`` is what
-    was learned about them, in their order. If outliers are left out or shares capped,
-    that loop comes before any message is handed out. Made by :func:`receive`.
+    was learned about them, in their order. If outliers are excluded or shares capped,
+    that loop comes before any message is handed out. ``screen`` is a ClientScreen, or
+    None if clients are not examined. Made by :func:`receive`.
     """
 
-    def __init__(self, messages, kinds, outliers, max_client_share):
+    def __init__(self, messages, kinds, screen):
         self.messages = messages
         self.kinds = kinds
-        self.outliers = outliers
-        self.max_client_share = max_client_share
+        self.screen = screen
         self._senders = self._factors = self._report = None
         self._is_final = False
 
@@ -286,26 +286,30 @@ class ReceivedMessages:
     @property
     def _acts(self):
         """Whether any client may count less than it says."""
-        return self.outliers == "leave_out" or self.max_client_share is not None
+        screen = self.screen
+        if screen is None:
+            return False
+        return screen.action == "exclude" or screen.max_share is not None
 
     def _conclude(self, senders, facts):
         """Look at all clients, and decide what each of them counts."""
         factors, is_known = np.ones(len(senders)), None not in facts
         if self._acts and not is_known:
             raise ValueError(
-                "outliers='leave_out' and max_client_share need to know how many rows "
-                "each client has, which these messages do not say: give them counts "
-                "or n_samples."
+                "screen='exclude' and max_share need to know how many rows each client "
+                "has, which these messages do not contain: give them counts or "
+                "n_samples."
             )
         if facts and is_known:
             names = number_unnamed([each.client for each in facts])
             facts = list(map(_renamed, facts, names))
-            self._report = guard_clients(facts, self.outliers)
+            self._report = guard_clients(facts, self.screen.action)
             factors[[each.left_out for each in self._report]] = 0.0
-            if self.max_client_share is not None:
+            max_share = self.screen.max_share
+            if max_share is not None:
                 kept, rows = factors > 0, np.array([each.n_samples for each in facts])
                 learned = np.array([issubclass(s.kind, self.kinds[0]) for s in senders])
-                weights = _capped(rows[kept], learned[kept], self.max_client_share)
+                weights = _capped(rows[kept], learned[kept], max_share)
                 factors[kept] = weights / rows[kept]
         self._senders, self._factors = senders, factors.tolist()
 
@@ -322,7 +326,7 @@ class ReceivedMessages:
             message._check()
             sender = Sender.of(message, path)
             senders.append(sender)
-            if self.outliers is not None:
+            if self.screen is not None:
                 facts.append(facts_of(message))
             if labelled is None and sender.has_labels:
                 labelled = sender
@@ -383,7 +387,7 @@ def _renamed(facts, name):
     return replace(facts, client=name)
 
 
-def receive(messages, *kinds, outliers=None, max_client_share=None):
+def receive(messages, *kinds, screen=False):
     """Take in messages of one exchange, which are checked on the first loop over them.
 
     Every server step begins with it: each message must be sound and of an allowed kind,
@@ -398,14 +402,14 @@ def receive(messages, *kinds, outliers=None, max_client_share=None):
         already is looked at anew.
     *kinds : type
         Message classes that are allowed; what is learned from is of the first.
-    outliers : {"warn", "leave_out", "ignore"}, default=None
-        What to do about clients that stand out, see
-        :func:`skslot.trust.guard_clients`; None does not look. To leave some out, all
-        messages are read once before the first is handed out.
-    max_client_share : float in (0, 1], default=None
-        Most that one client may have of all rows, and of those in messages of the
-        first kind, see :func:`skslot.trust.cap_shares`; messages of larger clients are
-        handed out with smaller counts. Only with ``outliers``.
+    screen : False, None, "warn", "exclude" or ClientScreen, default=False
+        How to handle clients whose statistics are implausible compared with all others.
+        ``"warn"`` issues a warning, ``"exclude"`` drops the client, ``None`` only
+        computes the report, ``False`` does not examine the clients. With a
+        :class:`~skslot.trust.ClientScreen` that has a ``max_share``, messages of larger
+        clients are returned with smaller counts. The limit applies to all samples, and
+        to the samples in messages of the first kind. To exclude clients or apply a
+        limit, all messages are read once before the first is returned.
 
     Returns
     -------
@@ -432,17 +436,17 @@ def receive(messages, *kinds, outliers=None, max_client_share=None):
     >>> [(sender.client, sender.n_samples) for sender in received.senders]
     [('A', 50), ('B', 30)]
     """
+    screen = None if screen is False else ClientScreen.of(screen)
     if isinstance(messages, ReceivedMessages):
         if messages._is_final:
             return messages
         if not messages.is_read:
-            messages.kinds, messages.outliers = kinds, outliers
-            messages.max_client_share = max_client_share
+            messages.kinds, messages.screen = kinds, screen
             return messages
         messages = messages.messages
     if iter(messages) is messages or isinstance(messages, tuple):
         messages = list(messages)
-    return ReceivedMessages(messages, kinds, outliers, max_client_share)
+    return ReceivedMessages(messages, kinds, screen)
 
 
 # ---------------------------------------------------------------------- from files

@@ -8,7 +8,7 @@ from .._clients import client_order
 from .._text import printable
 from ..exchange import LinearModel, Message, MessageError, receive
 from ..exchange._receiving import find_misfits
-from ..trust import ClientsReport
+from ..trust import ClientScreen, ClientsReport
 
 # Everything that a client can say about its own failure, and what the server can see.
 # Nothing else is ever said: the text of an exception may quote data.
@@ -236,9 +236,9 @@ class Exchanges:
             )
 
     def _without_outliers(self, request, messages):
-        """Note what stands out, and leave it out if that was asked for."""
-        report = receive(messages, Message, outliers="ignore").clients_report
-        if request.outliers == "leave_out":
+        """Report outliers, and exclude them if the request says so."""
+        report = receive(messages, Message, screen=None).clients_report
+        if ClientScreen.of(request.screen).action == "exclude":
             report = report.without_outliers()
         self.clients_report = self.clients_report.merged(report)
         for record in self.records.values():

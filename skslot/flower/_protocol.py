@@ -6,7 +6,7 @@ step. Both call the public steps of the estimators and nothing else.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline, make_pipeline
@@ -30,6 +30,7 @@ from ..exchange import (
     LinearModel,
     MixedEffectsModel,
 )
+from ..trust import ClientScreen
 
 # What the server answers for each aligner.
 ALIGNERS = {
@@ -42,12 +43,12 @@ ALIGNERS = {
 class Request:
     """What all clients are asked for, and the messages that they need for it.
 
-    ``outliers`` is what is done about clients whose answer stands out.
+    ``screen`` sets how outliers among the answers are handled.
     """
 
     step: str
     contents: dict = field(default_factory=dict)
-    outliers: str = "warn"
+    screen: ClientScreen | str | None = "warn"
 
 
 @dataclass(frozen=True)
@@ -101,12 +102,21 @@ def split_estimator(estimator):
     return aligner, classifier
 
 
-def with_guards(estimator, **guards):
-    """A copy of the estimator in which those guards that are not None are set."""
-    given = {name: value for name, value in guards.items() if value is not None}
+def with_screen(estimator, screen=None, max_share=None):
+    """A copy of the estimator that screens by these settings, as far as they are given.
+
+    A name in ``screen`` sets the action only; ``"none"`` is what a configuration file
+    can contain in place of None.
+    """
     steps = [step for step in split_estimator(estimator) if step is not None]
     for step in steps:
-        step.set_params(**given)
+        chosen = screen if isinstance(screen, ClientScreen) else step.screen
+        chosen = ClientScreen.of(chosen)
+        if isinstance(screen, str):
+            chosen = replace(chosen, action=None if screen == "none" else screen)
+        if max_share is not None:
+            chosen = replace(chosen, max_share=max_share)
+        step.set_params(screen=chosen)
     return steps[0] if len(steps) == 1 else make_pipeline(*steps)
 
 
@@ -136,7 +146,7 @@ def server_steps(estimator):
         aligner = classifier.aligner_
         joint = _joint(classifier.linear_model(), aligner.reference_, aligner.tau)
         return Result(aligner.reference_, joint, classifier.client_model)
-    statistics = yield Request("statistics", outliers=aligner.outliers)
+    statistics = yield Request("statistics", screen=aligner.screen)
     reference = aligner.server_aggregate(statistics).reference_
     if classifier is None:
         return Result(reference, None, lambda client: reference)
@@ -161,15 +171,15 @@ def _joint(head, reference, tau):
 def _learn(classifier, contents):
     """Exchanges after which the classifier is fitted."""
     if not isinstance(classifier, FedAvgClassifier):
-        request = Request("summary", contents, classifier.outliers)
+        request = Request("summary", contents, classifier.screen)
         classifier.server_aggregate((yield request))
         return
     summaries, heads = [], []
     if classifier.standardize:
-        summaries = yield Request("scale", contents, classifier.outliers)
+        summaries = yield Request("scale", contents, classifier.screen)
         contents = {**contents, "scale": classifier.server_scale(summaries)}
     for _ in range(classifier.n_rounds):
-        messages = yield Request("training", contents, classifier.outliers)
+        messages = yield Request("training", contents, classifier.screen)
         contents = {**contents, "start": classifier.server_average(messages)}
         heads += messages
     classifier.server_aggregate(heads, summaries)

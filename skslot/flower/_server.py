@@ -6,7 +6,7 @@ from pathlib import Path
 from .._atomic import atomic_output
 from ._client import RECORD, flower_modules
 from ._exchanges import Answer, Exchanges, FederationReport, RunAborted, group_replies
-from ._protocol import answer_types, server_steps, split_estimator, with_guards
+from ._protocol import answer_types, server_steps, split_estimator, with_screen
 
 # Seconds between two looks for answers.
 POLL = 1.0
@@ -25,8 +25,7 @@ def make_server_app(
     timeout=600.0,
     wire_dtype="float64",
     output_dir="skslot-runs",
-    outliers=None,
-    max_client_share=None,
+    screen=None,
 ):
     """Make the app that runs at the server.
 
@@ -53,13 +52,13 @@ def make_server_app(
         Precision of what is sent to the clients.
     output_dir : str or path-like, default="skslot-runs"
         Where to write; relative to the folder in which the SuperLink was started.
-    outliers : {"warn", "leave_out", "ignore"}, default=None
-        What to do about clients that stand out so far that something must be wrong, see
-        :doc:`/user_guide/trust`; with "leave_out", the report says who was left out,
-        and ``min_clients`` counts the others. None means what the estimator says.
-    max_client_share : float in (0, 1], default=None
-        Most that one client may have of the rows of all. None means what the estimator
-        says.
+    screen : "none", "warn", "exclude" or ClientScreen, default=None
+        How to handle clients whose statistics are implausible compared with all others,
+        see :doc:`/user_guide/trust`. ``"warn"`` issues a warning, ``"exclude"`` drops
+        the client, ``"none"`` disables the check. The report lists excluded clients,
+        and ``min_clients`` counts the others. A :class:`~skslot.trust.ClientScreen`
+        also limits the fraction of all samples that one client may contribute. If None,
+        the ``screen`` of the estimator is used.
 
     Returns
     -------
@@ -74,9 +73,9 @@ def make_server_app(
     Notes
     -----
     Settings of a run come first: ``n-clients``, ``min-clients``, ``timeout``,
-    ``output-dir``, ``outliers`` and ``max-client-share`` in ``[tool.flwr.app.config]``
-    of the app, or given to ``flwr run``, override those given here. Flower accepts only
-    those that the app lists.
+    ``output-dir``, ``screen`` and ``max-share`` in ``[tool.flwr.app.config]`` of the
+    app, or given to ``flwr run``, override those given here. Flower accepts only those
+    that the app lists. ``max-share`` sets ``max_share`` of the screen.
 
     Two nodes that give the same name end the run, whatever ``min_clients`` is. A client
     whose message does not fit the others (number of features, encoder, kind of labels,
@@ -100,8 +99,8 @@ def make_server_app(
         "min-clients": min_clients,
         "timeout": timeout,
         "output-dir": output_dir,
-        "outliers": outliers,
-        "max-client-share": max_client_share,
+        "screen": screen,
+        "max-share": None,
     }
 
     @app.main()
@@ -114,17 +113,13 @@ def make_server_app(
         exchanges = None
         try:
             wait = settings["timeout"]
-            guarded = with_guards(
-                estimator,
-                outliers=settings["outliers"],
-                max_client_share=settings["max-client-share"],
-            )
+            screened = with_screen(estimator, settings["screen"], settings["max-share"])
             nodes = wait_for_nodes(grid, settings["n-clients"], wait)
             send = make_sender(grid, wait, flower)
             least = settings["min-clients"]
             exchanges = Exchanges(nodes, send, answer_types(estimator), least)
             report.clients = list(exchanges.records.values())
-            result = run_exchanges(guarded, exchanges, wire_dtype)
+            result = run_exchanges(screened, exchanges, wire_dtype)
             for name in ("reference", "model"):
                 message = getattr(result, name)
                 if message is not None:

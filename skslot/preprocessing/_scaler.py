@@ -7,10 +7,12 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from .._clients import ClientGroups, check_client_name
-from .._sklearn_compat import StrOptions, _fit_context
+from .._sklearn_compat import _fit_context
 from ..base import FederatedTransformer
 from ..exchange import ColumnStatistics, feature_fingerprint, receive
 from ..statistics import column_moments, is_constant
+from ..trust import ClientScreen
+from ..trust._screen import SCREEN_CONSTRAINTS
 
 
 class FederatedScaler(FederatedTransformer):
@@ -35,9 +37,11 @@ class FederatedScaler(FederatedTransformer):
     keep_client_column : bool, default=True
         Whether the output keeps the column of ids, in its place. Other than an aligner,
         a scaler is seldom the last step that needs to know the client.
-    outliers : {"warn", "leave_out", "ignore"}, default="warn"
-        What to do about clients that stand out so far that something must be wrong, see
-        :doc:`/user_guide/trust`: warn of them, go on without them, or nothing.
+    screen : None, "warn", "exclude" or ClientScreen, default="warn"
+        How to handle clients whose statistics are implausible compared with all others,
+        see :doc:`/user_guide/trust`. ``"warn"`` issues a warning, ``"exclude"`` drops
+        the client, ``None`` disables the check. ``max_share`` of a
+        :class:`~skslot.trust.ClientScreen` must be None.
 
     Attributes
     ----------
@@ -96,7 +100,7 @@ class FederatedScaler(FederatedTransformer):
         "with_std": ["boolean"],
         "client_column": [str, Integral, None],
         "keep_client_column": ["boolean"],
-        "outliers": [StrOptions({"warn", "leave_out", "ignore"})],
+        **SCREEN_CONSTRAINTS,
     }
 
     def __init__(
@@ -106,13 +110,13 @@ class FederatedScaler(FederatedTransformer):
         with_std=True,
         client_column=None,
         keep_client_column=True,
-        outliers="warn",
+        screen="warn",
     ):
         self.with_mean = with_mean
         self.with_std = with_std
         self.client_column = client_column
         self.keep_client_column = keep_client_column
-        self.outliers = outliers
+        self.screen = screen
 
     # ------------------------------------------------------- the steps, one by one
 
@@ -155,7 +159,7 @@ class FederatedScaler(FederatedTransformer):
             The fitted scaler. Its ``statistics_`` are the message to all clients.
         """
         self._validate_params()
-        received = receive(messages, ColumnStatistics, outliers=self.outliers)
+        received = self._receive(messages)
         self._learn(received)
         n_features = received.senders[0].n_features
         self.n_features_in_ = n_features + (self.client_column is not None)
@@ -192,9 +196,7 @@ class FederatedScaler(FederatedTransformer):
                 joined = ColumnStatistics.joined([known[client], added])
                 added = replace(joined, client=client)
             known[client] = added
-        received = receive(
-            list(known.values()), ColumnStatistics, outliers=self.outliers
-        )
+        received = self._receive(list(known.values()))
         self._learn(received)
         return self
 
@@ -271,6 +273,14 @@ class FederatedScaler(FederatedTransformer):
         # so that a warning of other units names the column
         fingerprint = feature_fingerprint(names)
         return [message.with_encoder(fingerprint) for message in messages]
+
+    def _receive(self, messages):
+        if ClientScreen.of(self.screen).max_share is not None:
+            raise ValueError(
+                "FederatedScaler does not limit the share of one client. Set max_share "
+                "of the screen to None."
+            )
+        return receive(messages, ColumnStatistics, screen=self.screen)
 
     def _learn(self, received):
         """Join the messages of all clients but those that are excluded."""

@@ -3,23 +3,20 @@
 from .._warnings import warn_user
 from ._examine import examine_clients
 
-REMEDY = (
-    "If that is as it should be, set outliers='ignore'; outliers='leave_out' goes on "
-    "without."
-)
+REMEDY = "If this is expected, set screen=None; screen='exclude' drops the client."
 
 
-def guard_clients(facts, outliers="warn"):
-    """Examine clients, and do about those that stand out what was asked for.
+def guard_clients(facts, action="warn"):
+    """Examine clients and apply an action to outliers.
 
     Parameters
     ----------
     facts : list of ClientFacts
         What is known of each client.
-    outliers : {"warn", "leave_out", "ignore"}, default="warn"
-        Warn of clients that stand out, mark them as left out and warn of that, or only
-        report them. It is an error to leave out so many that fewer than two, or no
-        majority, remain.
+    action : None, "warn" or "exclude", default="warn"
+        How to handle outliers. ``"warn"`` issues a warning, ``"exclude"`` marks them as
+        excluded and issues a warning, ``None`` only reports them. It is an error to
+        exclude so many that fewer than two clients, or no majority, remain.
 
     Returns
     -------
@@ -28,14 +25,15 @@ def guard_clients(facts, outliers="warn"):
 
     See Also
     --------
-    examine_clients : Without consequences.
+    examine_clients : Examine clients without an action.
+    ClientScreen : Action and limit as a parameter of estimators.
 
     Examples
     --------
     >>> from skslot.trust import ClientFacts, guard_clients
     >>> rows = {"A": 50, "B": 40, "C": 60, "D": 10**8}
     >>> facts = [ClientFacts(name, count) for name, count in rows.items()]
-    >>> print(guard_clients(facts, "ignore"))
+    >>> print(guard_clients(facts, None))
     client       rows   share
     A              50    0.0%
     B              40    0.0%
@@ -45,9 +43,9 @@ def guard_clients(facts, outliers="warn"):
     """
     report = examine_clients(facts)
     found = report.outliers
-    if not found or outliers == "ignore":
+    if not found or action is None:
         return report
-    if outliers == "leave_out":
+    if action == "exclude":
         report = report.without_outliers()
         said, remedy = "was left out", ""
     else:

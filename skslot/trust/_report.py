@@ -166,10 +166,10 @@ class ClientsReport:
             client, reason = next(iter(found.items()))
             n_clients = len(self.findings)
             raise ValueError(
-                f"outliers='leave_out' would leave {n_clients - len(found)} of "
+                f"screen='exclude' would leave {n_clients - len(found)} of "
                 f"{n_clients} clients, which are no measure of the others: client "
                 f"{shorten(found)} would go, {client!r} because {reason} Look at all "
-                "of them, or set outliers='warn'."
+                "of them, or set screen='warn'."
             )
         return ClientsReport(
             [replace(each, left_out=each.stands_out) for each in self.findings]

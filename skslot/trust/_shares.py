@@ -34,7 +34,7 @@ def cap_shares(n_samples, max_share):
     # of as many clients as that, each can have no more than this share
     if max_share * n_clients < 1 - 1e-9:
         raise ValueError(
-            f"max_client_share={max_share:g} is too small for {n_clients} clients, who "
+            f"max_share={max_share:g} is too small for {n_clients} clients, who "
             f"have 1/{n_clients} each if all weigh the same; give it at least "
             f"{1 / n_clients:.3g}."
         )

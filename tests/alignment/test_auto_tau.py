@@ -125,7 +125,7 @@ def test_formula_with_numbers():
     y = ids = [0, 0, 0, 1, 1, 1]
     assert automatic(X, y, ids) == pytest.approx(0.7)  # min(0.7, 2 * 0.5 * 3 / 4)
     wide = np.hstack([X, X**2, np.sin(X), np.cos(X)])
-    options = {"shrinkage": 0.5, "outliers": "ignore"}
+    options = {"shrinkage": 0.5, "screen": None}
     assert automatic(wide, y, ids, **options) == pytest.approx(3 / 7)
 
 

@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from skslot import FedCGSClassifier, FederatedOTAligner
 from skslot.exchange import load_messages
+from skslot.trust import ClientScreen
 
 FITS = ["fit", "partial_fit", "fit_messages"]
 
@@ -50,8 +51,8 @@ def test_reference_is_there_for_those_who_ask(clients, how, copy, count_referenc
 @pytest.mark.parametrize("how", ["fit", "fit_messages"])
 def test_cap_that_cannot_be_kept_is_refused_as_with_any_other_strength(clients, how):
     X, ids = clients
-    with pytest.raises(ValueError, match="max_client_share=0.3 is too small"):
-        fit(FederatedOTAligner(0, max_client_share=0.3), how, X, ids)
+    with pytest.raises(ValueError, match="max_share=0.3 is too small"):
+        fit(FederatedOTAligner(0, screen=ClientScreen(max_share=0.3)), how, X, ids)
 
 
 def test_reference_is_there_when_the_files_are_gone(clients, tmp_path):

@@ -327,4 +327,4 @@ def test_warnings_name_columns_and_options(hospital, capsys):
     assert run("plan --plan study.toml --scaling ?.slot -o scaled.toml") == 0
     error = capsys.readouterr().err
     assert "client 'C' stands out: its column 'salt' is about" in error
-    assert "give --outliers ignore; --outliers leave_out goes on without" in error
+    assert "give --outliers ignore; --outliers leave_out drops the client" in error

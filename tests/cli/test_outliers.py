@@ -8,6 +8,7 @@ from four_sites import CLIENTS, SITES, X, Y, error_of, run
 
 from skslot import FedCGSClassifier, FederatedOTAligner
 from skslot.exchange import AlignedModel, load_message, load_messages
+from skslot.trust import ClientScreen
 
 
 @pytest.fixture
@@ -79,7 +80,7 @@ def test_aggregate_caps_shares(server, capsys):
     options = "--method fedcgs --max-client-share 0.26 --dtype float64"
     assert run(f"aggregate {files} {options} --model m.slot") == 0
     classifier = FedCGSClassifier(
-        aligner=FederatedOTAligner(), max_client_share=0.26
+        aligner=FederatedOTAligner(), screen=ClientScreen(max_share=0.26)
     ).server_aggregate(load_messages(files.split()))
     assert AlignedModel.load("m.slot") == classifier.shared_model()
     assert not np.array_equal(
@@ -91,7 +92,11 @@ def test_aggregate_caps_shares(server, capsys):
 
 
 @pytest.mark.parametrize(
-    ("share", "words"), [("0.1", "too small for 4 clients"), ("0", "max_client_share")]
+    ("share", "words"),
+    [
+        ("0.1", "--max-client-share 0.1 is too small"),
+        ("0", "--max-client-share must be"),
+    ],
 )
 def test_shares_that_cannot_be_are_refused(server, share, words, capsys):
     command = (

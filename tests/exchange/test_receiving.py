@@ -134,7 +134,7 @@ def test_message_of_a_client_is_found_again(files):
         assert received.of_client(CLIENTS[2]).client == CLIENTS[2]
 
 
-@pytest.mark.parametrize("order", [("ignore", "leave_out"), ("leave_out", "ignore")])
+@pytest.mark.parametrize("order", [(None, "exclude"), ("exclude", None)])
 @pytest.mark.filterwarnings("ignore:client 'phone' was left out")
 def test_each_server_step_judges_what_another_has_read(order):
     rows = np.where((IDS == "phone")[:, None], 1e4 * X, X)
@@ -143,8 +143,8 @@ def test_each_server_step_judges_what_another_has_read(order):
         for c in CLIENTS
     ]
     received = receive(messages, Message)
-    for outliers in order:
-        classifier = FedCGSClassifier(outliers=outliers)
+    for screen in order:
+        classifier = FedCGSClassifier(screen=screen)
         found = clone(classifier).server_aggregate(received)
         expected = clone(classifier).server_aggregate(messages)
         assert np.array_equal(found.coef_, expected.coef_)

@@ -42,7 +42,7 @@ ESTIMATORS = [
 def test_a_site_in_other_units_is_left_out_by_name(estimator, federate, in_other_units):
     sites = [*GOOD, in_other_units(estimator)]
     report, folder, received = federate(
-        estimator, sites, min_clients=3, outliers="leave_out"
+        estimator, sites, min_clients=3, screen="exclude"
     )
     assert report.status == "completed"
     assert sorted(received) == GOOD
@@ -63,13 +63,13 @@ def test_fedavg_asks_one_that_was_left_out_for_no_head(
     client = {"classes": np.unique(digits[1])}
     sites = [*GOOD, in_other_units(estimator, **client)]
     options = {"min_clients": 3, "client": client}
-    report, _, received = federate(estimator, sites, outliers="leave_out", **options)
+    report, _, received = federate(estimator, sites, screen="exclude", **options)
     assert [record.step for record in report.left_out] == ["scale"]
     assert sorted(received) == GOOD
 
 
 def test_min_clients_counts_those_that_remain(federate, in_other_units):
-    estimator = FedCGSClassifier(outliers="leave_out")
+    estimator = FedCGSClassifier(screen="exclude")
     sites = [*GOOD, in_other_units(estimator)]
     report, _, received = federate(estimator, sites, min_clients=4, fails=True)
     assert report.status == "aborted"
@@ -80,7 +80,7 @@ def test_min_clients_counts_those_that_remain(federate, in_other_units):
 def test_settings_of_the_run_come_first(federate, in_other_units):
     estimator = FedCGSClassifier()
     sites = [*GOOD, in_other_units(estimator)]
-    run_config = {"outliers": "leave_out", "min-clients": 3, "max-client-share": 0.4}
+    run_config = {"screen": "exclude", "min-clients": 3, "max-share": 0.4}
     report, _, _ = federate(estimator, sites, run_config=run_config)
     assert [record.client for record in report.left_out] == ["phone"]
 

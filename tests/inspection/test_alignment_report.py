@@ -74,7 +74,7 @@ def test_nothing_to_warn_of():
 
 def test_client_far_from_all_others_is_named():
     far = blobs([0, 1, 2, 30])
-    warnings = report_on(*far, outliers="ignore").warnings
+    warnings = report_on(*far, screen=None).warnings
     assert len(warnings) == 1
     assert warnings[0].startswith("Client 'site 3': more than 3 times as far")
 
@@ -143,7 +143,7 @@ class Tags(HTMLParser):
 def test_html_is_well_formed_and_escapes_names():
     X, ids = blobs([0, 1, 2, 30])
     ids = np.where(ids == "site 3", "<script>alert(1)</script> & co", ids)
-    html = report_on(X, ids, outliers="ignore")._repr_html_()
+    html = report_on(X, ids, screen=None)._repr_html_()
     counts = Tags(html).counts
     assert counts["tr"] == 5
     assert counts["th"] == 7 + 4

@@ -357,7 +357,7 @@ def test_client_in_other_units_is_warned_of(how, match, honest):
         from_messages = FederatedScaler().server_aggregate(messages)
     expected = fitted.clients_report_.to_dicts()
     assert from_messages.clients_report_.to_dicts() == expected
-    ignoring = FederatedScaler(outliers="ignore").fit(X, client_ids=site)
+    ignoring = FederatedScaler(screen=None).fit(X, client_ids=site)
     assert np.array_equal(ignoring.scale_, fitted.scale_)
 
 
@@ -365,7 +365,7 @@ def test_client_in_other_units_is_warned_of(how, match, honest):
 def test_client_that_is_left_out_changes_nothing(how, honest):
     X, site = spoil(honest[0], how), honest[1]
     expected = FederatedScaler().fit(X[:300], client_ids=site[:300])
-    scaler = FederatedScaler(outliers="leave_out")
+    scaler = FederatedScaler(screen="exclude")
     with pytest.warns(UserWarning, match="client 'D' was left out"):
         scaler.fit(X, client_ids=site)
     assert np.array_equal(scaler.mean_, expected.mean_)
@@ -379,11 +379,9 @@ def test_rows_of_who_was_left_out_are_not_forgotten(honest):
     """With more rows, which are as they should be, they are judged together."""
     X, site = spoil(honest[0], "all units"), honest[1]
     whole = np.vstack([X, honest[0]]), np.tile(site, 2)
-    scaler = FederatedScaler(outliers="leave_out")
+    scaler = FederatedScaler(screen="exclude")
     with pytest.warns(UserWarning, match="client 'D' was left out"):
-        expected = FederatedScaler(outliers="leave_out").fit(
-            whole[0], client_ids=whole[1]
-        )
+        expected = FederatedScaler(screen="exclude").fit(whole[0], client_ids=whole[1])
     for rows in (X, honest[0]):
         with pytest.warns(UserWarning, match="client 'D' was left out"):
             scaler.partial_fit(rows, client_ids=site)

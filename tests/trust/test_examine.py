@@ -189,7 +189,7 @@ def test_no_majority_is_an_error_to_leave_out(n_clients):
         X, y = clients[client]
         clients[client] = 1000.0 ** (client + 1) * X, y
     with pytest.raises(ValueError, match="would leave .* no measure .*features are"):
-        guard_clients(facts_of(clients), "leave_out")
+        guard_clients(facts_of(clients), "exclude")
 
 
 def test_a_site_with_other_classes_does_not_stand_out():

@@ -1,5 +1,6 @@
 """Guards of classifiers and aligners: who is left out, who counts less."""
 
+import pickle
 import warnings
 from dataclasses import replace
 
@@ -14,6 +15,7 @@ from skslot import (
     FedCoresetClassifier,
     FedEnsembleClassifier,
     FederatedOTAligner,
+    FederatedScaler,
     FedMergeClassifier,
     FedPFTClassifier,
     FedQDAClassifier,
@@ -30,7 +32,7 @@ from skslot.exchange import (
     load_messages,
     receive,
 )
-from skslot.trust import ClientFacts
+from skslot.trust import ClientFacts, ClientScreen
 
 data = load_digit_scanners()
 X, Y, IDS = data.data[::3], data.target[::3], data.client_ids[::3]
@@ -82,7 +84,7 @@ def messages_of(estimator, X=X):
 
 
 def fit_leaving_out(estimator, X=POISONED, **params):
-    estimator = clone(estimator).set_params(outliers="leave_out", **params)
+    estimator = clone(estimator).set_params(screen="exclude", **params)
     with pytest.warns(UserWarning, match=f"client '{LIAR}' was left out: its"):
         return estimator.fit(X, Y, client_ids=IDS)
 
@@ -129,7 +131,7 @@ def test_aligner_reads_the_rows_of_each_client_once(
 @each_aligner
 def test_aligner_leaves_out_the_same_in_all_ways_to_fit_it(aligner):
     fitted = fit_leaving_out(aligner)
-    guarded = clone(aligner).set_params(outliers="leave_out")
+    guarded = clone(aligner).set_params(screen="exclude")
     with pytest.warns(UserWarning, match="was left out"):
         by_messages = clone(guarded).server_aggregate(messages_of(aligner, POISONED))
     with pytest.warns(UserWarning, match="was left out"):
@@ -154,7 +156,7 @@ def test_aligner_leaves_out_the_same_in_all_ways_to_fit_it(aligner):
 @each_aligner
 @pytest.mark.filterwarnings(f"ignore:client '{LIAR}' was left out")
 def test_rows_added_after_fit_are_judged_with_those_of_fit(aligner):
-    guarded = clone(aligner).set_params(outliers="leave_out")
+    guarded = clone(aligner).set_params(screen="exclude")
     first = np.arange(len(X)) % 3 > 0  # then the liar has become honest
     rows = np.where(first[:, None], POISONED, X)
     guarded.fit(rows[first], Y[first], client_ids=IDS[first])
@@ -239,7 +241,7 @@ def test_fedavg_leaves_out_for_all_that_follows(params):
 
 def test_fedavg_server_steps_leave_out_what_fit_leaves_out():
     pytest.importorskip("skorch")
-    classifier = FedAvgClassifier(random_state=0, outliers="leave_out")
+    classifier = FedAvgClassifier(random_state=0, screen="exclude")
     summaries = [
         classifier.client_summary(POISONED[IDS == c], client=c) for c in CLIENTS
     ]
@@ -267,9 +269,9 @@ def paths(tmp_path):
     return sorted(tmp_path.glob("*.slot"))
 
 
-@pytest.mark.parametrize("outliers", ["ignore", "leave_out"])
-def test_files_give_what_a_list_gives(paths, outliers):
-    classifier = FedCGSClassifier(aligner=FederatedOTAligner(), outliers=outliers)
+@pytest.mark.parametrize("screen", [None, "exclude"])
+def test_files_give_what_a_list_gives(paths, screen):
+    classifier = FedCGSClassifier(aligner=FederatedOTAligner(), screen=screen)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         streamed = clone(classifier).server_aggregate(load_messages(paths))
@@ -279,13 +281,13 @@ def test_files_give_what_a_list_gives(paths, outliers):
     assert streamed.client_model("fax") == held.client_model("fax")
 
 
-@pytest.mark.parametrize(("outliers", "passes"), [("ignore", 1), ("leave_out", 2)])
+@pytest.mark.parametrize(("screen", "passes"), [(None, 1), ("exclude", 2)])
 def test_report_needs_no_pass_and_leaving_out_needs_one(
-    paths, outliers, passes, count_calls
+    paths, screen, passes, count_calls
 ):
     with count_calls("read_file") as called, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        FedCGSClassifier(outliers=outliers).server_aggregate(load_messages(paths))
+        FedCGSClassifier(screen=screen).server_aggregate(load_messages(paths))
     assert len(called) == passes * len(paths)
 
 
@@ -311,7 +313,9 @@ def test_a_cap_undoes_copies_of_rows(classifier):
     """They change neither means nor covariances of the client."""
     sizes = np.unique(IDS, return_counts=True)[1]
     rows, labels, ids = heavy()
-    capped = clone(classifier).set_params(max_client_share=sizes.max() / len(IDS))
+    capped = clone(classifier).set_params(
+        screen=ClientScreen(max_share=sizes.max() / len(IDS))
+    )
     capped.fit(rows, labels, client_ids=ids)
     plain = clone(classifier).fit(X, Y, client_ids=IDS)
     same = capped.predict(X, client_ids=IDS) == plain.predict(X, client_ids=IDS)
@@ -321,7 +325,9 @@ def test_a_cap_undoes_copies_of_rows(classifier):
 
 def test_capped_statistics_are_those_of_fewer_rows():
     rows, labels, ids = heavy()
-    capped = FedCGSClassifier(max_client_share=0.4).fit(rows, labels, client_ids=ids)
+    capped = FedCGSClassifier(screen=ClientScreen(max_share=0.4)).fit(
+        rows, labels, client_ids=ids
+    )
     sizes = {c: np.sum(IDS == c) for c in CLIENTS}
     others = sum(size for c, size in sizes.items() if c != "fax")
     # two thirds of what the others have are two fifths of all
@@ -339,7 +345,7 @@ def test_capped_statistics_are_those_of_fewer_rows():
 @each_aligner
 def test_capped_aligner_is_the_same_by_rows_and_by_messages(aligner):
     rows, labels, ids = heavy()
-    capped = clone(aligner).set_params(max_client_share=0.3)
+    capped = clone(aligner).set_params(screen=ClientScreen(max_share=0.3))
     fitted = clone(capped).fit(rows, labels, client_ids=ids)
     messages = [
         aligner.client_update(rows[ids == c], labels[ids == c], client=c)
@@ -371,18 +377,20 @@ def partly_labelled(n_labelled):
 def test_a_cap_holds_among_all_and_among_those_with_labels():
     messages = partly_labelled(3)
     kinds = ClassStatistics, ClientStatistics
-    received = receive(messages, *kinds, outliers="ignore", max_client_share=0.4)
+    received = receive(messages, *kinds, screen=ClientScreen(None, 0.4))
     weights = [message.n_samples for message in received]
     # two fifths of those with labels, then of all
     np.testing.assert_allclose(weights, [100, 400 / 3, 100, 5000 / 9, 500])
-    received = receive(messages, Message, outliers="ignore", max_client_share=0.26)
+    received = receive(messages, Message, screen=ClientScreen(None, 0.26))
     shares = np.array([message.n_samples for message in received])
     assert (shares / shares.sum()).max() == pytest.approx(0.26)
     assert shares[1] == pytest.approx(shares[3])  # no labels are asked for
 
 
 def test_a_cap_that_clients_with_labels_cannot_keep_says_so():
-    classifier = FedCGSClassifier(aligner=FederatedOTAligner(), max_client_share=0.4)
+    classifier = FedCGSClassifier(
+        aligner=FederatedOTAligner(), screen=ClientScreen(max_share=0.4)
+    )
     with pytest.raises(ValueError, match="with labels: .*0.4 .* for 2 clients"):
         classifier.server_aggregate(partly_labelled(2))
 
@@ -390,7 +398,11 @@ def test_a_cap_that_clients_with_labels_cannot_keep_says_so():
 @each_aligner
 def test_capped_aligner_has_messages_as_they_were_sent(aligner):
     messages = messages_of(aligner)
-    capped = clone(aligner).set_params(max_client_share=0.26).server_aggregate(messages)
+    capped = (
+        clone(aligner)
+        .set_params(screen=ClientScreen(max_share=0.26))
+        .server_aggregate(messages)
+    )
     plain = clone(aligner).server_aggregate(messages)
     assert capped.statistics_ == plain.statistics_
     assert all(each.to_bytes() for each in capped.statistics_)
@@ -405,31 +417,75 @@ def test_one_left_out_of_mixed_effects_can_join_but_not_adapt():
 
 
 def test_a_cap_that_cannot_be_kept_names_parameter_and_remedy():
-    with pytest.raises(ValueError, match="max_client_share=0.1 .* at least 0.25"):
-        FedCGSClassifier(max_client_share=0.1).fit(X, Y, client_ids=IDS)
+    with pytest.raises(ValueError, match="max_share=0.1 .* at least 0.25"):
+        FedCGSClassifier(screen=ClientScreen(max_share=0.1)).fit(X, Y, client_ids=IDS)
 
 
 @pytest.mark.parametrize("share", [0, 1.5, "half"])
 def test_shares_are_numbers_up_to_one(share):
-    with pytest.raises(ValueError, match="max_client_share"):
-        FedCGSClassifier(max_client_share=share).fit(X, Y, client_ids=IDS)
+    with pytest.raises(ValueError, match="max_share must be .* at most 1, got"):
+        ClientScreen(max_share=share)
 
 
 # ------------------------------------------------------------------ odds and ends
 
 
-@pytest.mark.parametrize("params", [{"outliers": "ignore"}, {"max_client_share": 0.5}])
-def test_guards_of_an_aligner_inside_a_classifier_are_refused(params):
-    classifier = FedCGSClassifier(aligner=FederatedOTAligner(**params))
-    with pytest.raises(ValueError, match="set it on the classifier instead"):
-        classifier.fit(X, Y, client_ids=IDS)
+@pytest.mark.parametrize("screen", [None, "exclude", ClientScreen(max_share=0.26)])
+def test_an_aligner_inside_a_classifier_does_not_screen(screen):
+    """It receives messages that the classifier has screened."""
+    plain = FedCGSClassifier(aligner=FederatedOTAligner(), screen=None)
+    expected = clone(plain).fit(POISONED, Y, client_ids=IDS)
+    inside = clone(plain).set_params(aligner__screen=screen)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="client 'phone'")
+        found = inside.fit(POISONED, Y, client_ids=IDS)
+    assert np.array_equal(found.coef_, expected.coef_)
+    assert list(found.aligner_.clients_) == list(expected.aligner_.clients_)
+
+
+@pytest.mark.parametrize(
+    "screen", [None, "warn", "exclude", ClientScreen("exclude", 0.5)], ids=str
+)
+def test_a_screen_survives_clone_pickle_and_get_params(screen):
+    for estimator in (FedCGSClassifier(screen=screen), FederatedScaler(screen=screen)):
+        for same in (clone(estimator), pickle.loads(pickle.dumps(estimator))):
+            assert same.get_params()["screen"] == screen
+            assert repr(same) == repr(estimator)
+
+
+@pytest.mark.parametrize("action", ["leave_out", "ignore", False, 1])
+def test_actions_of_a_screen_are_few(action):
+    with pytest.raises(ValueError, match="action must be None, 'warn' or 'exclude'"):
+        ClientScreen(action)
+
+
+def test_other_screens_are_refused_by_estimators():
+    with pytest.raises(ValueError, match="'screen' parameter of FedCGSClassifier"):
+        FedCGSClassifier(screen="leave_out").fit(X, Y, client_ids=IDS)
+    with pytest.raises(ValueError, match="action must be None"):
+        receive([], Message, screen="leave_out")
+
+
+def test_the_scaler_has_no_cap():
+    scaler = FederatedScaler(screen=ClientScreen(max_share=0.5))
+    with pytest.raises(ValueError, match="Set max_share of the screen to None"):
+        scaler.fit(X, client_ids=IDS)
+
+
+def test_clients_are_examined_without_an_action_but_not_unasked():
+    messages = messages_of(FedCGSClassifier(), POISONED)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        report = receive(messages, Message, screen=None).clients_report
+        assert receive(messages, Message).clients_report is None
+    assert list(report.outliers) == [LIAR]
 
 
 def test_counts_that_nobody_can_have_are_found():
     messages = messages_of(FedCGSClassifier())
     messages[0] = replace(messages[0], counts=messages[0].counts * 10**6)
     with pytest.warns(UserWarning, match="left out: it says that it has 1e.08 rows"):
-        fitted = FedCGSClassifier(outliers="leave_out").server_aggregate(messages)
+        fitted = FedCGSClassifier(screen="exclude").server_aggregate(messages)
     assert list(fitted.clients_report_.left_out) == [CLIENTS[0]]
 
 
@@ -438,7 +494,7 @@ def test_clients_without_names_have_numbers():
         replace(m, client=None) for m in messages_of(FedCGSClassifier(), POISONED)
     ]
     with pytest.warns(UserWarning, match="client 3 was left out"):
-        fitted = FedCGSClassifier(outliers="leave_out").server_aggregate(messages)
+        fitted = FedCGSClassifier(screen="exclude").server_aggregate(messages)
     assert list(fitted.clients_report_.left_out) == [3]
 
 
@@ -451,7 +507,7 @@ def test_a_single_client_has_a_report():
 def test_messages_that_do_not_say_how_many_rows_cannot_be_weighed():
     aligner = FederatedOTAligner()
     reference = aligner.server_aggregate(messages_of(aligner)).reference_
-    guarded = FederatedOTAligner(outliers="leave_out")
+    guarded = FederatedOTAligner(screen="exclude")
     with pytest.raises(ValueError, match="how many rows each client has"):
         guarded.server_aggregate([reference])
 
@@ -482,7 +538,7 @@ def test_a_column_in_other_units_is_named(make, factor):
     with pytest.warns(UserWarning, match="'B' stands out: its column 'age' is about"):
         make().server_aggregate(messages)
     with pytest.warns(UserWarning, match="'B' was left out: its column 'age'"):
-        found = make(outliers="leave_out").server_aggregate(messages)
+        found = make(screen="exclude").server_aggregate(messages)
     assert list(found.clients_report_.left_out) == ["B"]
 
 

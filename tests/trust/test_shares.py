@@ -36,5 +36,5 @@ def test_the_least_cap_makes_all_the_same():
 
 
 def test_a_cap_that_cannot_be_kept_is_refused():
-    with pytest.raises(ValueError, match="max_client_share=0.3 is too small for 3"):
+    with pytest.raises(ValueError, match="max_share=0.3 is too small for 3"):
         cap_shares([1, 2, 3], 0.3)
