@@ -61,7 +61,8 @@ class FedPFTClassifier(ServerEstimatorMixin, AlignedClassifierMixin, OneShotClas
         Added to the variances, as a share of the mean variance within components.
     aligner : FederatedOTAligner, default=None
         Aligns the clients without a second exchange: rows are drawn as the client has
-        them, and then mapped. ``predict`` then needs ``client_ids``.
+        them, and then mapped. ``predict`` then needs ``client_ids``. Its ``screen`` is
+        not used.
     client_column : str or int, default=None
         Name or position of the column of X that holds the client ids. None means that
         ids are passed as ``client_ids``.

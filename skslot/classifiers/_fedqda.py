@@ -54,7 +54,8 @@ default="empirical"
         predictions equal those of a Pipeline of this aligner and this classifier. With
         "diag" they do not: what clients send has lost the covariances between features,
         which the map of a client makes variances of. The variances of the Gaussian that
-        was sent are exact after the map. ``predict`` needs ``client_ids``.
+        was sent are exact after the map. ``predict`` needs ``client_ids``. Its
+        ``screen`` is not used.
     client_column : str or int, default=None
         Name or position of the column of X that holds the client ids. None means that
         ids are passed as ``client_ids``.

@@ -11,6 +11,8 @@ from skslot import (
     MixedEffectsClassifier,
 )
 from skslot.flower import FederationReport, make_client_app
+from skslot.flower._protocol import with_screen
+from skslot.trust import ClientScreen
 
 GOOD = ["fax", "flatbed", "microfilm"]
 
@@ -83,6 +85,22 @@ def test_settings_of_the_run_come_first(federate, in_other_units):
     run_config = {"screen": "exclude", "min-clients": 3, "max-share": 0.4}
     report, _, _ = federate(estimator, sites, run_config=run_config)
     assert [record.client for record in report.left_out] == ["phone"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ((None, None), ClientScreen("warn", 0.5)),
+        (("none", None), ClientScreen(None, 0.5)),
+        (("exclude", 0.4), ClientScreen("exclude", 0.4)),
+        ((ClientScreen("exclude"), None), ClientScreen("exclude")),
+        ((ClientScreen("exclude"), 0.4), ClientScreen("exclude", 0.4)),
+    ],
+)
+def test_settings_that_are_not_given_are_those_of_the_estimator(settings, expected):
+    classifier = FedCGSClassifier(screen=ClientScreen(max_share=0.5))
+    assert with_screen(classifier, *settings).screen == expected
+    assert classifier.screen == ClientScreen(max_share=0.5)
 
 
 def test_default_is_a_warning_in_the_log_of_the_server(federate, in_other_units):
