@@ -10,7 +10,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from ._clients import ClientAwareMixin, insert_client_column
 from ._parallel import map_in_order
-from ._sklearn_compat import _fit_context
+from ._sklearn_compat import StrOptions, _fit_context
+from .trust import ClientScreen
 
 __all__ = ["FederatedEstimator", "FederatedTransformer"]
 
@@ -51,6 +52,11 @@ class FederatedEstimator(ClientAwareMixin, BaseEstimator):
 
     __metadata_request__fit = {"client_ids": True}
     __metadata_request__partial_fit = {"client_ids": True}
+
+    _parameter_constraints: dict = {
+        "client_column": [str, Integral, None],
+        "screen": [StrOptions({"warn", "exclude"}), ClientScreen, None],
+    }
 
     # Threads over clients, for estimators without this parameter.
     n_jobs = None

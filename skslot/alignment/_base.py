@@ -20,7 +20,6 @@ from ..base import FederatedTransformer
 from ..exchange import Message, receive
 from ..privacy import PrivacyBudget
 from ..statistics import merge_class_means
-from ..trust._screen import SCREEN_CONSTRAINTS
 from ._maps import move_rows
 
 
@@ -47,9 +46,8 @@ class FederatedAligner(FederatedTransformer):
     _parameter_constraints: dict = {
         "unknown_client": [StrOptions({"error", "identity", "adapt"})],
         "privacy": [PrivacyBudget, None],
-        "client_column": [str, Integral, None],
         "keep_client_column": ["boolean"],
-        **SCREEN_CONSTRAINTS,
+        **FederatedTransformer._parameter_constraints,
         "memory": [None, str, HasMethods("cache")],
         "n_jobs": [Integral, None],
         "verbose": ["verbose"],

@@ -36,7 +36,8 @@ default="empirical"
     aligner : FederatedOTAligner, default=None
         Aligns the clients without a second exchange: the one message of each client
         serves both, and predictions equal those of a Pipeline of this aligner and this
-        classifier. ``predict`` then needs ``client_ids``. Its ``screen`` is not used.
+        classifier. ``predict`` then needs ``client_ids``. The aligner's ``screen`` is
+        not used.
     privacy : PrivacyBudget, default=None
         Guarantee of differential privacy for the rows of each client: its message is
         then made of noisy sums alone, ``client_update`` needs ``classes``, and in

@@ -41,7 +41,8 @@ class FedCOFClassifier(ClassStatisticsClassifier):
         Aligns the clients without a second exchange. As alignment takes a covariance,
         clients then send :class:`~skslot.exchange.ClassStatistics`, m (m + 1) / 2
         numbers more. Predictions equal those of a Pipeline of this aligner and this
-        classifier, and ``predict`` needs ``client_ids``. Its ``screen`` is not used.
+        classifier, and ``predict`` needs ``client_ids``. The aligner's ``screen`` is
+        not used.
     privacy : PrivacyBudget, default=None
         Guarantee of differential privacy for the rows of each client: its message is
         then made of noisy sums alone, ``client_update`` needs ``classes``, and in

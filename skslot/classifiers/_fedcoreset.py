@@ -58,7 +58,7 @@ class FedCoresetClassifier(
         mapped. Predictions equal those of a Pipeline of this aligner and this
         classifier where the same rows stand for a class before and after the map: with
         shifts, or with ``n_per_class=1`` and "kmeans". ``predict`` then needs
-        ``client_ids``. Its ``screen`` is not used.
+        ``client_ids``. The aligner's ``screen`` is not used.
     client_column : str or int, default=None
         Name or position of the column of X that holds the client ids. None means that
         ids are passed as ``client_ids``.

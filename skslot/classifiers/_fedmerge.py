@@ -39,7 +39,7 @@ class FedMergeClassifier(FoldedHeadsMixin, LocalHeadsMixin, OneShotClassifier):
         mapped in closed form. Local training has seen features that were not aligned,
         and its penalty belongs to these; predictions equal those of a Pipeline of this
         aligner and this classifier with shifts, and are close to them otherwise.
-        ``predict`` then needs ``client_ids``. Its ``screen`` is not used.
+        ``predict`` then needs ``client_ids``. The aligner's ``screen`` is not used.
     client_column : str or int, default=None
         Name or position of the column of X that holds the client ids. None means that
         ids are passed as ``client_ids``.

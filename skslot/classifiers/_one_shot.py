@@ -24,7 +24,6 @@ from .._clients import (
 from .._warnings import warn_user
 from ..base import FederatedEstimator
 from ..exchange import LinearModel, receive
-from ..trust._screen import SCREEN_CONSTRAINTS
 
 
 class OneShotClassifier(ClassifierMixin, FederatedEstimator):
@@ -105,8 +104,7 @@ class OneShotClassifier(ClassifierMixin, FederatedEstimator):
     __metadata_request__score = {"client_ids": True}
 
     _parameter_constraints: dict = {
-        "client_column": [str, Integral, None],
-        **SCREEN_CONSTRAINTS,
+        **FederatedEstimator._parameter_constraints,
         "n_jobs": [Integral, None],
         "verbose": ["verbose"],
     }

@@ -1,7 +1,6 @@
 """FederatedScaler: standardisation by the moments of all clients."""
 
 from dataclasses import replace
-from numbers import Integral
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -12,7 +11,6 @@ from ..base import FederatedTransformer
 from ..exchange import ColumnStatistics, feature_fingerprint, receive
 from ..statistics import column_moments, is_constant
 from ..trust import ClientScreen
-from ..trust._screen import SCREEN_CONSTRAINTS
 
 
 class FederatedScaler(FederatedTransformer):
@@ -98,9 +96,8 @@ class FederatedScaler(FederatedTransformer):
     _parameter_constraints: dict = {
         "with_mean": ["boolean"],
         "with_std": ["boolean"],
-        "client_column": [str, Integral, None],
         "keep_client_column": ["boolean"],
-        **SCREEN_CONSTRAINTS,
+        **FederatedTransformer._parameter_constraints,
     }
 
     def __init__(

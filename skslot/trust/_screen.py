@@ -3,8 +3,6 @@
 from dataclasses import dataclass
 from numbers import Real
 
-from .._sklearn_compat import StrOptions
-
 ACTIONS = (None, "warn", "exclude")
 
 
@@ -76,7 +74,3 @@ class ClientScreen:
             The instance.
         """
         return screen if isinstance(screen, cls) else cls(screen)
-
-
-# Of the parameter that all estimators have.
-SCREEN_CONSTRAINTS = {"screen": [StrOptions({"warn", "exclude"}), ClientScreen, None]}
