@@ -392,10 +392,6 @@ class FederatedAligner(FederatedTransformer):
             return self._map_type.identity(X.shape[1])
         return self._aligned().make_map(self._newcomer(X, None, client))
 
-    def _newcomer(self, X, y, client):
-        """Describe a client that joins later by its checked rows."""
-        raise NotImplementedError
-
     def _groups_without_ids(self, n_samples):
         clients = self._clients()
         if len(clients) > 1:

@@ -261,7 +261,7 @@ class FederatedOTAligner(FederatedAligner):
             if self.privacy is not None:
                 return self._release(X, y, classes, client)
             message = self._summarize(X, y if self._needs_labels else None, client)
-        warn_about([describe_message(message)], self.shrinkage)
+        warn_about_message(message, self.shrinkage)
         return message
 
     def client_map(self, message, reference):
@@ -413,7 +413,7 @@ class FederatedOTAligner(FederatedAligner):
         shrinkage = self._aligned().shrinkage
         moments = FeatureMoments.from_rows(X)
         message = ClientStatistics.from_moments(moments, shrinkage, client)
-        warn_about([describe_message(message)], shrinkage)
+        warn_about_message(message, shrinkage)
         return message
 
     def _summarize(self, X, y, client):
@@ -475,8 +475,8 @@ class FederatedOTAligner(FederatedAligner):
 
     def _part_for_alignment(self, moments):
         """Shrinkage that messages of classifiers carry for alignment."""
-        statistics = ClientStatistics.from_moments(moments, self.shrinkage)
-        return np.array([statistics.shrinkage])
+        coefficient = moments.shrinkage(self.shrinkage)
+        return np.array([floor_shrinkage(moments.sample_covariance(), coefficient)])
 
     @property
     def _noisy_shrinkage(self):
@@ -793,6 +793,12 @@ def warn_about(facts, shrinkage):
     """Warn about clients whose covariance says little."""
     for note in degeneracy_notes(facts, shrinkage):
         warn_user(note, DegenerateClientWarning)
+
+
+def warn_about_message(message, shrinkage):
+    """Warn about a client whose message was made here, so that its shrinkage holds."""
+    known = message.client_statistics().shrinkage
+    warn_about([describe_message(message, known)], shrinkage)
 
 
 def degeneracy_notes(facts, shrinkage):

@@ -5,6 +5,7 @@ from numbers import Real
 import numpy as np
 from scipy.sparse import issparse
 
+from .._linalg import ROUNDING
 from ._constant import average_rows
 
 # Fourth powers of smaller distances come near the end of float64, so that their sums
@@ -15,9 +16,6 @@ SMALL_EXPONENT = -380
 # covariance has no eigenvalue below its shrinkage in this unit, so that raising the
 # shrinkage to the floor is enough. At 1e-6 the barycenter solvers stall.
 SHRINKAGE_FLOOR = 1e-4
-# Eigenvalues of covariances from float32 or from a wire format: what is below this
-# share of the mean is rounding.
-ROUNDING = 1e-6
 # Enough rows that adding their products (m^2 work) disappears behind computing them
 # (rows * m^2 work), few enough to stay in the cache.
 TILE_ROWS = 1024
