@@ -6,7 +6,6 @@ from numbers import Integral, Real
 import numpy as np
 from sklearn.utils import check_random_state
 
-from .._clients import check_client_name
 from .._optional import import_optional
 from .._sklearn_compat import (
     HasMethods,
@@ -306,7 +305,6 @@ class FedAvgClassifier(OneShotClassifier):
             The message to the server.
         """
         self._validate_params()
-        check_client_name(client)
         X = self._read_client(X, client)
         return summarize_rows(X, client)
 
@@ -420,7 +418,7 @@ class FedAvgClassifier(OneShotClassifier):
                 heads = [head for head in heads if head.client not in left_out]
             before, average = average, self._average(heads, record)
             check_same_features(before or average, average)
-        self._forget_names()
+        vars(self).pop("feature_names_in_", None)  # of an earlier fit
         return self._adopt(average, scale, record)
 
     def local_net(self, n_features, counts):

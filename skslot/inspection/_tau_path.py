@@ -8,8 +8,8 @@ from sklearn.base import clone
 from sklearn.model_selection import check_cv, cross_validate
 from sklearn.utils.validation import check_is_fitted
 
-from .._clients import ClientGroups, clients_array, split_client_column
 from ..alignment import FederatedOTAligner, MixedEffectsAligner
+from ..base import ClientGroups, clients_array, split_client_column
 from ..classifiers import MixedEffectsClassifier
 from ..metrics._client_scores import ClientScorer, score_clients
 from ..model_selection._search import aligner_path, client_column_of, folds_of

@@ -36,7 +36,7 @@ shifted = make_shifted_clients(
 )
 
 # Most of these tests are about one client; the warning has a test of its own.
-pytestmark = pytest.mark.filterwarnings("ignore:fitted without client_ids")
+pytestmark = pytest.mark.filterwarnings("ignore:No client_ids were passed")
 X, Y, IDS = shifted.data, shifted.target, shifted.client_ids
 
 
