@@ -156,8 +156,8 @@ class FedCOFClassifier(ClassStatisticsClassifier):
         held = np.unique(y)
         return ClassMeans(held.tolist(), *counts_and_means(X, y, held), client)
 
-    def _run_clients(self, step, X, y, groups):
-        messages = super()._run_clients(step, X, y, groups)
+    def _client_updates(self, X, y, groups):
+        messages = super()._client_updates(X, y, groups)
         # those of class means do not list what has no rows, so no server can tell
         sent = {label for message in messages for label in message.classes}
         warn_of_lost_classes(sorted(set(y.tolist()) - sent))

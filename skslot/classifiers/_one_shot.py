@@ -4,7 +4,6 @@ from dataclasses import replace
 from numbers import Integral
 
 import numpy as np
-from joblib import Parallel, delayed
 from scipy.special import log_softmax, softmax
 from sklearn.base import ClassifierMixin
 from sklearn.metrics import accuracy_score
@@ -105,8 +104,6 @@ class OneShotClassifier(ClassifierMixin, FederatedEstimator):
         "verbose": ["verbose"],
     }
 
-    # How clients run side by side: "threads" where the work is in BLAS.
-    _prefer = "threads"
     _needs_labels = True
 
     def __init__(
@@ -317,29 +314,6 @@ class OneShotClassifier(ClassifierMixin, FederatedEstimator):
         """
         predicted = self.predict(X, client_ids)
         return accuracy_score(y, predicted, sample_weight=sample_weight)
-
-    def _client_updates(self, X, y, groups):
-        def step(X, y, classes, client):
-            return self.client_update(X, y, classes=classes, client=client)
-
-        return self._run_clients(step, X, y, groups)
-
-    def _run_clients(self, step, X, y, groups):
-        """Messages of all clients, in their order, with progress if asked for."""
-        classes = np.unique(y)
-        run = Parallel(n_jobs=self.n_jobs, prefer=self._prefer, return_as="generator")
-        jobs = (
-            delayed(step)(X[rows], y[rows], classes, client)
-            for client, rows in zip(groups.clients, groups.rows, strict=True)
-        )
-        messages = []
-        for message in run(jobs):
-            messages.append(message)
-            self._say_done(message, f"{len(messages)}/{len(groups.clients)}")
-        return messages
-
-    def _say_done(self, message, count):
-        self._say(f"client {message.client!r} done ({count})")
 
     def _client_rows(self, X, y, classes, client):
         """Checked arrays of one client; labels outside of ``classes`` are refused."""
