@@ -20,7 +20,7 @@ from ._mixtures import (
     ranks_by_content,
 )
 from ._one_shot import OneShotClassifier
-from ._server_estimator import ServerEstimatorMixin, choose_estimator
+from ._training import ServerEstimatorMixin, fit_logistic, train_estimator
 
 
 class FedPFTClassifier(ServerEstimatorMixin, AlignedClassifierMixin, OneShotClassifier):
@@ -215,17 +215,16 @@ class FedPFTClassifier(ServerEstimatorMixin, AlignedClassifierMixin, OneShotClas
         )
 
     def _learn(self, messages, seed):
-        from ._logistic import UnitFreeLogisticRegression  # other servers need none
-
         outlines = [Outline.of(m) for m in messages if isinstance(m, ClassMixtures)]
         self._check_can_be_drawn(outlines)
         self._fit_aligner(messages)
         parts = self._draw(messages, outlines, seed)
         rows, labels = map(np.concatenate, zip(*parts, strict=True))
         self._say(f"training on {len(labels)} rows drawn")
-        default = UnitFreeLogisticRegression(max_iter=1000)
-        self.estimator_ = choose_estimator(self.estimator, default, labels, seed)
-        self.estimator_.fit(rows, labels)
+        default = partial(fit_logistic, scaling="common", max_iter=1000)
+        self.estimator_ = train_estimator(
+            self.estimator, rows, labels, seed, default=default
+        )
         self.classes_ = self.estimator_.classes_
 
     def _draw(self, messages, outlines, seed):
