@@ -116,7 +116,7 @@ class FedCoresetClassifier(
     True
     """
 
-    _message_type = ClassRows
+    message_type = ClassRows
 
     _parameter_constraints: dict = {
         **OneShotClassifier._parameter_constraints,

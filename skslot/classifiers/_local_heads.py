@@ -34,7 +34,7 @@ def train_head(X, y, fit):
 class LocalHeadsMixin(AlignedClassifierMixin):
     """For classifiers whose clients send a head, with or without its curvature."""
 
-    _message_type = CurvedHead
+    message_type = CurvedHead
 
     def _head_message(self, X, y, head, curvature, client, **parts):
         """Build the message of a client; ``parts`` are arrays of the curvature."""
