@@ -185,8 +185,12 @@ class FedCOFClassifier(ClassStatisticsClassifier):
 
 
 def push_means(message, matrix, offset):
-    """Message on the same rows after a map, as far as class means go."""
-    return replace(message, means=message._pushed_means(matrix, offset))
+    """Move the class means of a message by ``z -> matrix @ z + offset``.
+
+    Its covariance stays as it is, because FedCOF does not use it.
+    """
+    means = message.means if matrix is None else message.means @ matrix.T
+    return replace(message, means=means + offset)
 
 
 def dispersion(message, classes, counts, means, n_clients):

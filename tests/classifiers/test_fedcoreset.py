@@ -9,7 +9,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 
 from skslot import FedCoresetClassifier, FederatedOTAligner, MixedEffectsAligner
-from skslot.classifiers._coresets import cluster_rows, herd
+from skslot.classifiers._fedcoreset import cluster_rows, herd
 from skslot.datasets import make_shifted_clients
 from skslot.exchange import ClassRows, MessageError
 
