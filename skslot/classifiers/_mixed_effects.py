@@ -7,7 +7,6 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from .._clients import check_client_name, shorten
-from .._linalg import pack_triangle
 from .._sklearn_compat import HasMethods, Interval, StrOptions
 from ..alignment import MixedEffectsAligner
 from ..effects import fit_unlabelled
@@ -388,8 +387,10 @@ default="pooled"
         if self.privacy is not None:
             return ClassStatistics.release(self.privacy, X, y, classes, client)
         counts, means = counts_and_means(X, y, classes)
-        triangle = pack_triangle(FeatureMoments.from_rows(X).sample_covariance())
-        return ClassStatistics(classes.tolist(), counts, means, triangle, client=client)
+        covariance = FeatureMoments.from_rows(X).sample_covariance()
+        return ClassStatistics(
+            classes.tolist(), counts, means, covariance, client=client
+        )
 
     def _allowed_messages(self):
         # those without labels are refused where the client and the remedy are named

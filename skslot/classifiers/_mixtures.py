@@ -141,7 +141,7 @@ def _content_key(message):
     which is constant. Messages with equal keys are equal.
     """
     numbers = message.means, message.covariances, message.weights
-    for_alignment = message.covariance_triangle, message.shrinkage
+    for_alignment = message.covariance, message.shrinkage
     return (
         message.classes,
         message.counts.tolist(),
