@@ -4,13 +4,18 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from skslot import FedCGSClassifier, FederatedOTAligner, FedPFTClassifier
+from skslot import (
+    FedAvgClassifier,
+    FedCGSClassifier,
+    FederatedOTAligner,
+    FedPFTClassifier,
+)
 from skslot.base import FederatedEstimator
 from skslot.datasets import make_shifted_clients
 from skslot.utils import all_estimators
 
 DATA = make_shifted_clients(n_clients=3, n_classes=3, n_features=4, random_state=0)
-# FedAvg trains in rounds: its steps are called once per round and client.
+# FedAvg trains in rounds and has a test of its own.
 ESTIMATORS = [
     estimator
     for name, estimator in all_estimators()
@@ -23,9 +28,9 @@ def counting(estimator_class):
     """A subclass that notes how its steps are called, and an instance of it."""
 
     class Counting(estimator_class):
-        def client_update(self, X, y=None, *, classes=None, client=None):
+        def client_update(self, X, y=None, *, client=None, **options):
             called.append(client)
-            return super().client_update(X, y, classes=classes, client=client)
+            return super().client_update(X, y, client=client, **options)
 
         def server_aggregate(self, messages):
             called.append("server")
@@ -48,6 +53,18 @@ def test_fit_calls_the_client_step_once_per_client_and_the_server_step_once(
     estimator.fit(DATA.data, DATA.target, client_ids=DATA.client_ids)
     clients = np.unique(DATA.client_ids).tolist()
     assert called == [*clients, "server"]
+
+
+@pytest.mark.parametrize("standardize", [True, False])
+@pytest.mark.parametrize("n_rounds", [1, 3])
+def test_fedavg_calls_the_client_step_once_per_client_and_round(n_rounds, standardize):
+    pytest.importorskip("skorch")
+    called, classifier = counting(FedAvgClassifier)
+    classifier.set_params(n_rounds=n_rounds, standardize=standardize)
+    classifier.set_params(net__max_epochs=1, net__lr=1e-3, random_state=0)
+    classifier.fit(DATA.data, DATA.target, client_ids=DATA.client_ids)
+    clients = np.unique(DATA.client_ids).tolist()
+    assert called == [*n_rounds * clients, "server"]
 
 
 def test_an_aligner_inside_a_classifier_takes_one_server_step():

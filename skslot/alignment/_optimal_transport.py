@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.linalg import LinAlgError, cholesky, eigh
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, check_memory
 
 from .. import __version__
@@ -20,8 +21,7 @@ from ..exchange import (
     ClientStatistics,
     check_same_features,
 )
-from ..geometry import BarycenterResult, transport_matrix
-from ..geometry._barycenter import solve_barycenter
+from ..geometry import BarycenterResult, bures_barycenter, transport_matrix
 from ..statistics import (
     FeatureMoments,
     average_rows,
@@ -567,6 +567,16 @@ def describe_message(message, shrinkage=None):
     return ClientGaussian.of(*facts)
 
 
+class Restartable:
+    """Iterable that begins anew on each loop."""
+
+    def __init__(self, start):
+        self.start = start
+
+    def __iter__(self):
+        return self.start()
+
+
 class Survey(NamedTuple):
     """What a first look at all clients gives: facts, weights and mean covariance.
 
@@ -604,22 +614,25 @@ def solve_reference(found, gaussians, n_jobs, say, solver, tol, max_iter):
     varying = np.array([not each.is_constant for each in facts])
     barycenter, n_iter, residual = np.zeros((len(mean), len(mean))), 0, 0.0
     if start is not None:
-
-        def covariances():
-            for each, is_varying in zip(gaussians(), varying, strict=True):
-                if is_varying:
-                    yield each.covariance
-
-        barycenter, result = solve_barycenter(
-            covariances,
-            weights[varying] / weights[varying].sum(),
-            tol,
-            max_iter,
-            solver,
-            n_jobs,
-            start,
-            say,
+        covariances = Restartable(
+            lambda: (
+                each.covariance
+                for each, is_varying in zip(gaussians(), varying, strict=True)
+                if is_varying
+            )
         )
+        # whoever asked for the reference warns, also if it came from a cache
+        with ignored(ConvergenceWarning):
+            barycenter, result = bures_barycenter(
+                covariances,
+                weights[varying] / weights[varying].sum(),
+                tol=tol,
+                max_iter=max_iter,
+                solver=solver,
+                n_jobs=n_jobs,
+                mean=start,
+                progress=say,
+            )
         n_iter, residual = result.n_iter, result.residual
     encoder = facts[-1].encoder
     return AlignmentReference(mean, barycenter, n_iter, residual, encoder=encoder)
@@ -715,7 +728,7 @@ def solve_transport(
     warn_about(facts, shrinkage)
     converged = reference.residual <= tol
     result = BarycenterResult(reference.n_iter, reference.residual, converged)
-    result._warn_unless_converged(tol)
+    result.warn_unless_converged(tol)
     if tau == "auto":
         strength = tau_of_cells(cells, [each.total_variance for each in facts])
     else:

@@ -1,6 +1,5 @@
 """FedAvg: heads trained at the clients and averaged, in one round or several."""
 
-from functools import partial
 from numbers import Integral, Real
 
 import numpy as np
@@ -12,24 +11,22 @@ from .._sklearn_compat import (
     HasMethods,
     Interval,
     StrOptions,
-    _fit_context,
     validate_parameter_constraints,
 )
+from .._warnings import ignored
 from ..exchange import (
+    FeatureScale,
     FeatureSummary,
     HeadWeights,
+    MessageError,
     check_same_features,
 )
-from ._averaging import (
-    TrainingRecord,
-    average_heads,
-    check_standardization,
-    check_start,
-    pool_summaries,
-    summarize_rows,
-    training_rows,
-)
+from ..statistics import average_rows, is_constant
+from ..trust import ClientsReport
 from ._one_shot import OneShotClassifier
+
+# Whole numbers up to this are exact in float64; no message may claim more rows.
+MAX_ROWS = 2**53
 
 # How nets that are made here are trained, by skorch's names: default and constraint.
 NET_PARAMS = {
@@ -45,7 +42,7 @@ NET_DEFAULTS = {name: default for name, (default, *_) in NET_PARAMS.items()}
 NET_CONSTRAINTS = {name: allowed for name, (_, *allowed) in NET_PARAMS.items()}
 
 
-def torch_heads():
+def import_torch_heads():
     """Import the module that needs torch and skorch."""
     for package in ("torch", "skorch"):
         import_optional(package, "torch", "FedAvgClassifier")
@@ -57,8 +54,10 @@ def torch_heads():
 class FedAvgClassifier(OneShotClassifier):
     """Federated averaging of heads that are trained at the clients.
 
-    Every client trains the same head on its rows, and the server averages the weights.
-    One round is one-shot FedAvg, several are FedAvg [1]_.
+    Every client trains the same linear classifier or net on its samples, and the server
+    averages the weights. One round is one-shot FedAvg, several are FedAvg [1]_. ``fit``
+    runs :meth:`client_update` for each client in each round, each time with the average
+    of the round before, and :meth:`server_aggregate` once.
 
     When clients hold few of the classes, plain averaging is near chance. Three changes
     repair it and are the default: features are centred and scaled alike at all clients
@@ -244,7 +243,7 @@ class FedAvgClassifier(OneShotClassifier):
             An unfitted classifier.
         """
         paper = {
-            "net": torch_heads().torch.nn.Linear,
+            "net": import_torch_heads().torch.nn.Linear,
             "net__lr": 1e-3,
             "standardize": False,
             "local_softmax": "all",
@@ -264,27 +263,6 @@ class FedAvgClassifier(OneShotClassifier):
         # a new dict, as a copy of the classifier may share the old one
         self._net_params = self._net_params | nested
         return self
-
-    @_fit_context(prefer_skip_nested_validation=False)
-    def fit(self, X, y, client_ids=None):
-        torch_heads()
-        X, y, groups = self._validate_rows(X, y, client_ids)
-        record = TrainingRecord()
-        scale = average = None
-        if self.standardize:
-            summaries = [
-                self.client_summary(X[rows], client=client)
-                for client, rows in zip(groups.clients, groups.rows, strict=True)
-            ]
-            scale = self._pool(summaries, record)
-            groups = groups.without(record.left_out)
-        fixed = self._training_state()
-        for _ in range(self.n_rounds):
-            step = partial(self._train_client, scale=scale, start=average, **fixed)
-            messages = self._run_clients(step, X, y, groups)
-            average = self._average(messages, record)
-            groups = groups.without(record.left_out)
-        return self._adopt(average, scale, record)
 
     # ---------------------------------------------------------------- the steps
 
@@ -308,7 +286,9 @@ class FedAvgClassifier(OneShotClassifier):
         self._validate_params()
         check_client_name(client)
         X = self._read_client(X, client)
-        return summarize_rows(X, client)
+        mean = average_rows(X)
+        variance = float(np.square(X - mean).mean())
+        return FeatureSummary(len(X), mean, variance, client)
 
     def server_scale(self, summaries):
         """Server step before training: the common origin and unit of features.
@@ -326,7 +306,7 @@ class FedAvgClassifier(OneShotClassifier):
             The message to all clients.
         """
         self._validate_params()
-        return self._pool(summaries, TrainingRecord())
+        return pool_summaries(list(self._receive(summaries, FeatureSummary)))
 
     def client_update(
         self, X, y=None, *, classes=None, client=None, scale=None, start=None
@@ -356,17 +336,47 @@ class FedAvgClassifier(OneShotClassifier):
         message : HeadWeights
             The message to the server.
         """
-        heads = torch_heads()
+        torch_heads = import_torch_heads()
         self._validate_params()
         is_seeded = isinstance(self.random_state, Integral)
-        has_weights = self.net is None or isinstance(self.net, heads.torch.nn.Module)
+        module = torch_heads.torch.nn.Module
+        has_weights = self.net is None or isinstance(self.net, module)
         if start is None and not is_seeded and not has_weights:
             raise ValueError(
                 "clients must start with the same weights, and those of this net are "
                 "random: set random_state to the same integer at all clients."
             )
-        given = {"scale": scale, "start": start, **self._training_state()}
-        return self._train_client(X, y, classes, client, **given)
+        X, y, classes = self._client_rows(X, y, classes, client)
+        self._check_standardization(scale is not None, "scale", "server_scale")
+        classes, n_features = np.unique(classes), X.shape[1]
+        n_rounds = 0 if start is None else start.n_rounds
+        if start is not None and (
+            start.classes != classes.tolist() or start.n_features != n_features
+        ):
+            raise ValueError(
+                f"start is a head for {start.n_features} features and the classes "
+                f"{start.classes}, but here are {n_features} features and the classes "
+                f"{classes.tolist()}. Pass the same classes in every round."
+            )
+        codes = np.searchsorted(classes, y)
+        counts = np.bincount(codes, minlength=len(classes)).astype(np.int32)
+        seed = self.random_state
+        if not is_seeded:
+            seed = check_random_state(seed).randint(np.iinfo(np.int32).max)
+        weights, losses = torch_heads.train(
+            self.local_net(n_features, counts),
+            training_rows(X, scale),
+            codes,
+            start,
+            int(seed) + n_rounds,
+        )
+        if not all(np.isfinite(array).all() for array in weights.values()):
+            raise ValueError(
+                f"training diverged at client {client!r}: some weights are not finite. "
+                "Lower the learning rate, or set standardize=True."
+            )
+        facts = n_features, n_rounds + 1, client
+        return HeadWeights(classes.tolist(), counts, weights, losses, *facts)
 
     def server_average(self, messages):
         """Server step: the average of the heads of one round.
@@ -384,44 +394,66 @@ class FedAvgClassifier(OneShotClassifier):
             The message to all clients.
         """
         self._validate_params()
-        return self._average(messages, TrainingRecord())
+        return average_heads(list(self._receive(messages, HeadWeights)), self.averaging)
 
-    def server_aggregate(self, messages, summaries=()):
+    def server_aggregate(self, messages):
         """Server step at the end: the classifier, from all that the clients sent.
 
         Parameters
         ----------
-        messages : list of HeadWeights
+        messages : iterable of HeadWeights and FeatureSummary
             Heads of all rounds. The model is the average of the last round; earlier
-            ones count for ``history_``.
-        summaries : list of FeatureSummary, default=()
-            What the clients had sent before, with ``standardize=True``.
+            rounds count for ``history_``. With ``standardize=True`` also the summary
+            of each client.
 
         Returns
         -------
         self : FedAvgClassifier
             The classifier, fitted.
         """
+        torch_heads = import_torch_heads()
         self._validate_params()
-        messages, summaries = list(messages), list(summaries)
-        check_standardization(
-            self.standardize, bool(summaries), "summaries", "client_summary"
-        )
-        record, scale = TrainingRecord(), None
-        if summaries:
-            scale = self._pool(summaries, record)
-        rounds = {}
+        summaries, rounds = [], {}
         for message in messages:
-            rounds.setdefault(getattr(message, "n_rounds", 0), []).append(message)
-        average = None
+            if isinstance(message, FeatureSummary):
+                summaries.append(message)
+            else:  # other kinds are refused by the average
+                number = getattr(message, "n_rounds", 0)
+                rounds.setdefault(number, []).append(message)
+        self._check_standardization(bool(summaries), "summaries", "client_summary")
+        report, scale, average, history = ClientsReport([]), None, None, []
+        if summaries:
+            scale, report = self._run_server(self.server_scale, summaries)
         for _, heads in sorted(rounds.items()) or [(0, [])]:
-            left_out = record.left_out  # of no use in what follows either
-            if left_out:
-                heads = [head for head in heads if head.client not in left_out]
-            before, average = average, self._average(heads, record)
-            check_same_features(before or average, average)
+            if report.left_out:  # of no use in what follows either
+                heads = [head for head in heads if head.client not in report.left_out]
+            earlier = average
+            average, found = self._run_server(self.server_average, heads)
+            check_same_features(earlier or average, average)
+            report = report.merged(found)
+            before_training, after_training = average.losses.tolist()
+            history.append(
+                {
+                    "round": average.n_rounds,
+                    "global_loss": before_training,
+                    "local_loss": after_training,
+                }
+            )
         self._forget_names()
-        return self._adopt(average, scale, record)
+        net = self.local_net(average.n_features, average.counts)
+        self.net_ = torch_heads.fitted_net(net, average.weights)
+        self.model_, self.scale_ = average, scale
+        held = average.counts > 0
+        self.classes_ = np.array(average.classes)[held]
+        self._encoder = average.encoder
+        self.n_features_in_ = average.n_features + (self.client_column is not None)
+        self.history_, self.clients_report_ = history, report
+        for name in ("coef_", "intercept_"):  # of an earlier fit
+            vars(self).pop(name, None)
+        linear = torch_heads.linear_coefficients(self.net_, scale)
+        if linear is not None:
+            self.coef_, self.intercept_ = linear[0][held], linear[1][held]
+        return self
 
     def local_net(self, n_features, counts):
         """Make the net that a client trains, unfitted.
@@ -442,24 +474,57 @@ class FedAvgClassifier(OneShotClassifier):
         net : skorch.NeuralNetClassifier
             A new net.
         """
-        net = self.net, self._net_params, NET_DEFAULTS
-        return torch_heads().make_net(*net, self.local_softmax, n_features, counts)
+        return import_torch_heads().make_net(
+            self.net,
+            self._net_params,
+            NET_DEFAULTS,
+            self.local_softmax,
+            n_features,
+            counts,
+        )
 
     # ------------------------------------------------------------------ helpers
 
-    def _pool(self, summaries, record):
-        """Common scale of all clients, noted in the record."""
-        received = self._receive(summaries, FeatureSummary)
-        scale = pool_summaries(list(received))
-        record.add_exchange(received.clients_report)
-        return scale
+    def _client_updates(self, X, y, groups):
+        """Return the messages of all clients in all rounds."""
+        torch_heads = import_torch_heads()
+        threads, n_threads = torch_heads.threads, torch_heads.torch.get_num_threads()
+        messages, scale, average = [], None, None
+        # server_aggregate repeats the steps of the server, and their warnings
+        if self.standardize:
+            pairs = zip(groups.clients, groups.rows, strict=True)
+            messages = [self.client_summary(X[rows], client=c) for c, rows in pairs]
+            with ignored(UserWarning):
+                scale, report = self._run_server(self.server_scale, messages)
+            groups = groups.without(report.left_out)
+        for _ in range(self.n_rounds):
 
-    def _average(self, messages, record):
-        """Average of the heads of one round, noted in the record."""
-        received = self._receive(messages, HeadWeights)
-        average = average_heads(list(received), self.averaging)
-        record.add_round(average, received.clients_report)
-        return average
+            def update(X, y, classes, client, start=average):
+                with threads(n_threads):  # also in another process
+                    return self.client_update(
+                        X, y, classes=classes, client=client, scale=scale, start=start
+                    )
+
+            heads = self._run_clients(update, X, y, groups)
+            with ignored(UserWarning):
+                average, report = self._run_server(self.server_average, heads)
+            groups = groups.without(report.left_out)
+            messages += heads
+        return messages
+
+    def _run_server(self, step, messages):
+        """Return the result of a server step, and the report on its clients."""
+        received = self._receive(messages, FeatureSummary, HeadWeights)
+        return step(received), received.clients_report
+
+    def _check_standardization(self, given, what, step):
+        """Refuse what belongs to ``standardize=True`` without it, and its absence."""
+        if self.standardize != given:
+            raise ValueError(
+                f"standardize={self.standardize}, but {what} was "
+                f"{'' if given else 'not '}passed. It comes from {step} and is needed "
+                "with standardize=True only."
+            )
 
     def _has_skorch_net(self):
         return hasattr(self.net, "get_params") and not isinstance(self.net, type)
@@ -487,61 +552,78 @@ class FedAvgClassifier(OneShotClassifier):
                     f"net__module__ or net__optimizer__{hint}."
                 )
 
-    def _training_state(self):
-        """Seed and threads of torch: what all clients train with, in any process."""
-        seed = self.random_state
-        if not isinstance(seed, Integral):
-            seed = check_random_state(seed).randint(np.iinfo(np.int32).max)
-        return {"seed": int(seed), "n_threads": torch_heads().torch.get_num_threads()}
-
     def _say_done(self, message, count):
         self._say(
             f"round {message.n_rounds}/{self.n_rounds}: client {message.client!r} "
             f"done ({count}), " + "loss {:.3f} -> {:.3f}".format(*message.losses)
         )
 
-    def _train_client(self, X, y, classes, client, scale, start, seed, n_threads):
-        X, y, classes = self._client_rows(X, y, classes, client)
-        check_standardization(
-            self.standardize, scale is not None, "scale", "server_scale"
-        )
-        classes = np.unique(classes)
-        codes = np.searchsorted(classes, y)
-        counts = np.bincount(codes, minlength=len(classes)).astype(np.int32)
-        n_rounds = check_start(start, classes, X.shape[1])
-        net, rows = self.local_net(X.shape[1], counts), training_rows(X, scale)
-        weights, losses = torch_heads().train(
-            net, rows, codes, start, seed + n_rounds, n_threads
-        )
-        if not all(np.isfinite(array).all() for array in weights.values()):
-            raise ValueError(
-                f"training diverged at client {client!r}: some weights are not finite. "
-                "Lower the learning rate, or set standardize=True."
-            )
-        facts = X.shape[1], n_rounds + 1, client
-        return HeadWeights(classes.tolist(), counts, weights, losses, *facts)
-
-    def _adopt(self, average, scale, record):
-        """Become the classifier with these weights."""
-        heads = torch_heads()
-        net = self.local_net(average.n_features, average.counts)
-        self.net_ = heads.fitted_net(net, average.weights)
-        self.model_, self.scale_ = average, scale
-        held = average.counts > 0
-        self.classes_ = np.array(average.classes)[held]
-        self._encoder = average.encoder
-        self.n_features_in_ = average.n_features + (self.client_column is not None)
-        self.history_ = record.history
-        self.clients_report_ = record.clients_report
-        for name in ("coef_", "intercept_"):  # of an earlier fit
-            vars(self).pop(name, None)
-        linear = heads.linear_coefficients(self.net_, scale)
-        if linear is not None:
-            self.coef_, self.intercept_ = linear[0][held], linear[1][held]
-        return self
-
     def _scores(self, X):
         if hasattr(self, "coef_"):
             return super()._scores(X)
-        scores = torch_heads().class_scores(self.net_, training_rows(X, self.scale_))
+        scores = import_torch_heads().class_scores(
+            self.net_, training_rows(X, self.scale_)
+        )
         return scores[:, self.model_.counts > 0]
+
+
+def pool_summaries(summaries):
+    """Mean and scale of the rows of all clients."""
+    sizes = np.array([summary.n_samples for summary in summaries], dtype=np.float64)
+    means = np.array([summary.mean for summary in summaries])
+    variances = np.array([summary.variance for summary in summaries])
+    mean = average_rows(means, sizes)
+    apart = np.square(means - mean).mean(axis=1)
+    variance = sizes @ (variances + apart) / sizes.sum()
+    varies = not is_constant(variance, np.abs(mean).max(), sizes.sum())
+    scale = np.sqrt(variance) if varies else 1.0
+    return FeatureScale(mean, float(scale), summaries[0].encoder)
+
+
+def average_heads(messages, averaging):
+    """Average of the heads of one round."""
+    sizes = [message.n_samples for message in messages]
+    shares = np.array(sizes if averaging == "samples" else [1] * len(sizes), float)
+    first = messages[0]
+    weights = {
+        name: _average([message.weights[name] for message in messages], shares)
+        for name in first.weights
+    }
+    if sum(sizes) > MAX_ROWS:
+        most = max(messages, key=lambda message: message.n_samples)
+        raise MessageError(
+            f"it claims {most.n_samples} rows, and those of all clients add up to more "
+            f"than {MAX_ROWS}; leave it out.",
+            most.client,
+        )
+    # whole rows, also of clients that count for a part of theirs
+    counts = np.sum([message.counts for message in messages], axis=0, dtype=np.float64)
+    counts = np.ceil(counts).astype(np.int64)
+    if counts.max() <= np.iinfo(np.int32).max:  # half the bytes, as in other messages
+        counts = counts.astype(np.int32)
+    return HeadWeights(
+        first.classes,
+        counts,
+        weights,
+        _average([message.losses for message in messages], shares),
+        first.n_features,
+        first.n_rounds,
+        encoder=first.encoder,
+    )
+
+
+def training_rows(X, scale):
+    """Rows as local training reads them: a copy in float32."""
+    return X.astype(np.float32) if scale is None else scale.apply(X)
+
+
+def _average(arrays, shares):
+    """Weighted mean in float64; counters in a state stay integers."""
+    total = sum(
+        share * np.asarray(array, dtype=np.float64)
+        for share, array in zip(shares, arrays, strict=True)
+    )
+    mean = total / shares.sum()
+    is_whole = all(np.asarray(array).dtype.kind in "iub" for array in arrays)
+    mean = np.rint(mean).astype(np.result_type(*arrays)) if is_whole else mean
+    return np.asarray(mean)  # sums of arrays without axes are scalars

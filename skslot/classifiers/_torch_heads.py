@@ -52,7 +52,7 @@ class HeadNet(NeuralNetClassifier):
     """
 
     def fit_loop(self, *args, **kwargs):
-        with _threads(1):
+        with threads(1):
             return super().fit_loop(*args, **kwargs)
 
 
@@ -133,13 +133,13 @@ def make_net(net, params, defaults, local_softmax, n_features, counts):
     )
 
 
-def train(net, X, codes, start, seed, n_threads):
+def train(net, X, codes, start, seed):
     """Train an unfitted net, from ``start`` or its own weights: (weights, losses).
 
     Leaves the random state and the number of threads of torch as they were.
     """
-    n_threads = 1 if isinstance(net, HeadNet) else n_threads
-    with _threads(n_threads), _seeded(seed, net.device):
+    n_threads = 1 if isinstance(net, HeadNet) else torch.get_num_threads()
+    with threads(n_threads), _seeded(seed, net.device):
         net.initialize()
         if start is not None:
             load_weights(net, start.weights)
@@ -243,7 +243,7 @@ def _to_numpy(tensor):
 
 @contextmanager
 def _seeded(seed, device):
-    """Random state of torch from a seed, and as it was afterwards."""
+    """Seed the random state of torch within a block."""
     device = torch.device(device or "cpu")
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         if device.type == "cpu":  # torch.manual_seed would seed the accelerators, too
@@ -254,8 +254,8 @@ def _seeded(seed, device):
 
 
 @contextmanager
-def _threads(number):
-    """Number of threads of torch, and as it was afterwards."""
+def threads(number):
+    """Set the number of threads of torch within a block."""
     before = torch.get_num_threads()
     torch.set_num_threads(number)
     try:

@@ -182,7 +182,7 @@ def _learn(classifier, contents):
         messages = yield Request("training", contents, classifier.screen)
         contents = {**contents, "start": classifier.server_average(messages)}
         heads += messages
-    classifier.server_aggregate(heads, summaries)
+    classifier.server_aggregate([*summaries, *heads])
 
 
 # ------------------------------------------------------------------- the client

@@ -3,8 +3,9 @@
 Pure functions of arrays: no estimator, no client, no label.
 """
 
-from ._barycenter import BarycenterResult, bures_barycenter
 from ._gaussians import (
+    BarycenterResult,
+    bures_barycenter,
     bures_distance,
     displacement_map,
     gaussian_wasserstein,

@@ -1,12 +1,13 @@
-"""Exact, mergeable moments of feature rows, and their shrunk covariance."""
+"""Moments of samples that merge exactly, and covariances shrunk from them.
+
+Moments of all features together, of each class, and of each column of a table.
+"""
 
 from numbers import Real
+from typing import NamedTuple
 
 import numpy as np
 from scipy.sparse import issparse
-
-from .._linalg import ROUNDING
-from ._constant import average_rows
 
 # Fourth powers of smaller distances come near the end of float64, so that their sums
 # are kept in another unit, by its power of two.
@@ -19,6 +20,8 @@ SHRINKAGE_FLOOR = 1e-4
 # Enough rows that adding their products (m^2 work) disappears behind computing them
 # (rows * m^2 work), few enough to stay in the cache.
 TILE_ROWS = 1024
+# Eigenvalues below this share of the mean eigenvalue are zero but for rounding.
+ROUNDING = 1e-6
 
 
 class FeatureMoments:
@@ -477,3 +480,266 @@ def shrinkage_coefficient(shrinkage, covariance, n_samples, quartic=None):
     if dispersion <= 0:
         return 1.0
     return float(min((mean_square + mean_eigenvalue**2) / dispersion, 1.0))
+
+
+# ------------------------------------------------------------------------ exact means
+
+
+def average_rows(X, weights=None):
+    """Average rows, exactly where a feature is constant.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n_samples, n_features)
+        Rows.
+    weights : ndarray of shape (n_samples,), default=None
+        Weight of each row. If None, all rows have the same weight.
+
+    Returns
+    -------
+    mean : ndarray of shape (n_features,)
+        Mean of the rows, in float64.
+
+    See Also
+    --------
+    is_constant : Decides whether a variance is more than rounding.
+
+    Notes
+    -----
+    The sum of a thousand times 3.7, divided by a thousand, may differ from 3.7 in the
+    last bit. Whether it does depends on the order of summation, which depends on the
+    CPU. The deviations from one of the rows are summed instead: those of a constant
+    feature are exactly zero. With weights, it is the row with the largest one, as rows
+    without weight may hold anything.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skslot.statistics import average_rows
+    >>> average_rows(np.array([[3.7, 1.0], [3.7, 2.0]]))
+    array([3.7, 1.5])
+    """
+    if weights is None:
+        origin = X[0].astype(np.float64)
+        return origin + (X - origin).mean(axis=0)
+    origin = X[np.argmax(weights)].astype(np.float64)
+    return origin + weights @ (X - origin) / np.sum(weights)
+
+
+def is_constant(variances, means, n_samples):
+    """Find features whose variance is nothing but rounding.
+
+    Parameters
+    ----------
+    variances : array-like of shape (n_features,)
+        Variance of each feature.
+    means : array-like of shape (n_features,)
+        Mean of each feature. Only the magnitude matters.
+    n_samples : int or array-like of shape (n_features,)
+        Number of rows behind each variance.
+
+    Returns
+    -------
+    constant : ndarray of shape (n_features,)
+        True where the feature does not vary.
+
+    See Also
+    --------
+    average_rows : Mean that is exact for constant features.
+
+    Notes
+    -----
+    A sum of ``n`` numbers of size ``c`` is off by up to ``n * eps * c``, and so is
+    every deviation from their mean. ``8 * eps * c`` is added for the steps that follow
+    a sum, such as an affine map. scikit-learn's ``StandardScaler`` uses a similar rule.
+
+    Examples
+    --------
+    >>> from skslot.statistics import is_constant
+    >>> is_constant([1e-31, 1e-31], means=[3.7, 1e-15], n_samples=100)
+    array([ True, False])
+    """
+    eps = np.finfo(np.float64).eps
+    rounding = (np.asarray(n_samples) + 8) * eps * np.abs(means)
+    # roots, as squares of numbers near the ends of float64 would leave it
+    return np.sqrt(np.maximum(variances, 0.0)) <= rounding
+
+
+# ---------------------------------------------------------------------------- classes
+
+
+def class_means(X, y):
+    """Count and average the rows of each class.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n_samples, n_features)
+        Rows.
+    y : ndarray of shape (n_samples,)
+        Their labels.
+
+    Returns
+    -------
+    means : dict
+        For each label the number of rows and their mean, in float64.
+
+    See Also
+    --------
+    merge_class_means : Joins those of two sets of rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skslot.statistics import class_means
+    >>> class_means(np.array([[0.0], [2.0], [5.0]]), np.array(["a", "a", "b"]))
+    {'a': (2, array([1.])), 'b': (1, array([5.]))}
+    """
+    labels, counts = np.unique(y, return_counts=True)
+    return {
+        label: (int(count), average_rows(X[y == label]))
+        for label, count in zip(labels.tolist(), counts, strict=True)
+    }
+
+
+def merge_class_means(first, second):
+    """Join the class means of two sets of rows.
+
+    Parameters
+    ----------
+    first : dict
+        What :func:`class_means` returned.
+    second : dict
+        The same for other rows.
+
+    Returns
+    -------
+    means : dict
+        Counts and means of the rows of both.
+
+    See Also
+    --------
+    class_means : Makes them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skslot.statistics import merge_class_means
+    >>> merge_class_means({"a": (3, np.zeros(1))}, {"a": (1, np.array([4.0]))})
+    {'a': (4, array([1.]))}
+    """
+    merged = dict(first)
+    for label, (count, mean) in second.items():
+        if label in merged:
+            known, known_mean = merged[label]
+            total = known + count
+            mean = known_mean + (mean - known_mean) * (count / total)
+            count = total
+        merged[label] = count, mean
+    return merged
+
+
+# ----------------------------------------------------------------- columns of a table
+
+
+class ColumnMoments(NamedTuple):
+    """Moments of each column of some rows, of the values that are not missing.
+
+    Parameters
+    ----------
+    counts : ndarray of shape (n_features,)
+        Number of values.
+    means : ndarray of shape (n_features,)
+        Their mean; 0 where there are none.
+    squares : ndarray of shape (n_features,)
+        Sum of their squared distances from that mean.
+
+    See Also
+    --------
+    column_moments : Computes them from rows.
+    FeatureMoments : Moments of columns together, for rows without missing values.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skslot.statistics import ColumnMoments, merge_column_moments
+    >>> here = ColumnMoments(np.array([2]), np.array([1.0]), np.array([2.0]))
+    >>> there = ColumnMoments(np.array([2]), np.array([3.0]), np.array([0.0]))
+    >>> merge_column_moments(here, there)
+    ColumnMoments(counts=array([4]), means=array([2.]), squares=array([6.]))
+    """
+
+    counts: np.ndarray
+    means: np.ndarray
+    squares: np.ndarray
+
+
+def column_moments(X):
+    """Compute the moments of each column, in float64.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n_samples, n_features)
+        Rows of floats; NaN is a missing value.
+
+    Returns
+    -------
+    moments : ColumnMoments
+        Their moments.
+
+    See Also
+    --------
+    merge_column_moments : Joins those of two sets of rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skslot.statistics import column_moments
+    >>> column_moments(np.array([[0.0, 1.0], [2.0, np.nan]]))
+    ColumnMoments(counts=array([2, 1]), means=array([1., 1.]), squares=array([2., 0.]))
+    """
+    is_there = ~np.isnan(X)
+    counts = is_there.sum(axis=0)
+    divisors = np.maximum(counts, 1)
+    with np.errstate(over="ignore", invalid="ignore"):
+        centres = np.sum(X, axis=0, where=is_there, dtype=np.float64) / divisors
+        apart = np.where(is_there, X - centres, 0.0)
+        # what rounding has left of the mean: the sums above may be long
+        rests = apart.sum(axis=0) / divisors
+        squares = np.einsum("ij,ij->j", apart, apart) - counts * rests**2
+    return ColumnMoments(counts, centres + rests, np.maximum(squares, 0.0))
+
+
+def merge_column_moments(first, second):
+    """Join the column moments of two sets of rows.
+
+    Parameters
+    ----------
+    first : ColumnMoments
+        What :func:`column_moments` returned.
+    second : ColumnMoments
+        The same for other rows.
+
+    Returns
+    -------
+    moments : ColumnMoments
+        Those of the rows of both.
+
+    See Also
+    --------
+    column_moments : Makes them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skslot.statistics import column_moments, merge_column_moments
+    >>> rows = np.array([[0.0], [2.0], [7.0]])
+    >>> here, there = column_moments(rows[:1]), column_moments(rows[1:])
+    >>> merge_column_moments(here, there).means
+    array([3.])
+    """
+    counts = first.counts + second.counts
+    shares = second.counts / np.maximum(counts, 1)
+    apart = second.means - first.means
+    between = apart**2 * (first.counts * shares)
+    squares = first.squares + second.squares + between
+    return ColumnMoments(counts, first.means + shares * apart, squares)

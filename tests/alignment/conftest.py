@@ -32,5 +32,5 @@ def clients():
 @pytest.fixture
 def count_references(count_calls):
     """List that grows by one whenever a reference is really computed."""
-    with count_calls("solve_barycenter") as computed:
+    with count_calls("bures_barycenter") as computed:
         yield computed

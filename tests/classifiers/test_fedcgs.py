@@ -512,13 +512,13 @@ def test_memory_of_the_aligner_serves_all_taus(tmp_path, count_calls):
     X, y = rng.normal(size=(60, 3)), np.tile([0, 1], 30)
     ids = np.repeat(["A", "B"], 30)
     coefs = []
-    with count_calls("solve_barycenter", "transport_matrix") as called:
+    with count_calls("bures_barycenter", "transport_matrix") as called:
         for tau in (0.2, 0.6):
             aligner = FederatedOTAligner(tau=tau, memory=str(tmp_path))
             classifier = FedCGSClassifier(aligner=aligner).fit(X, y, client_ids=ids)
             coefs.append(classifier.coef_)
     assert sorted(called) == [
-        "solve_barycenter",
+        "bures_barycenter",
         "transport_matrix",
         "transport_matrix",
     ]

@@ -696,11 +696,11 @@ def test_progress_is_printed(capsys):
 
 def test_threads_and_memory_change_nothing(tmp_path, count_calls):
     for tau in (0.2, 0.6, "auto"):
-        with count_calls("solve_barycenter") as called:
+        with count_calls("bures_barycenter") as called:
             classifier = fitted(tau, memory=str(tmp_path), n_jobs=2)
         assert len(called) == (1 if tau == 0.2 else 0)
         assert np.array_equal(scores(classifier), scores(fitted(tau)))
-    with count_calls("solve_barycenter", "full_map") as called:
+    with count_calls("bures_barycenter", "full_map") as called:
         fitted(0)
     assert called == []
 

@@ -7,10 +7,6 @@ import pytest
 
 from skslot import FedAvgClassifier, FedCGSClassifier, FederatedOTAligner
 from skslot import FedPFTClassifier as FedPFT
-from skslot.classifiers._averaging import (
-    average_heads,
-    pool_summaries,
-)
 from skslot.exchange import (
     FeatureSummary,
     HeadWeights,
@@ -135,11 +131,12 @@ def test_client_can_join_a_classifier_whose_encoder_is_known(make):
 def test_results_of_training_know_the_encoder(messages):
     summary, head = messages["feature summary"], messages["head weights"]
     summaries = [summary, replace(summary, client="B")]
-    assert pool_summaries(summaries).encoder is None
+    classifier = FedAvgClassifier()
+    assert classifier.server_scale(summaries).encoder is None
     marked = [message.with_encoder("resnet") for message in summaries]
-    assert pool_summaries(marked).encoder == "resnet"
+    assert classifier.server_scale(marked).encoder == "resnet"
     heads = [head.with_encoder("resnet"), replace(head, client="B", encoder="resnet")]
-    assert average_heads(heads, "uniform").encoder == "resnet"
+    assert classifier.server_average(heads).encoder == "resnet"
     with pytest.raises(MessageError, match="encoder"):
         list(receive([heads[0], heads[1].with_encoder("clip")], HeadWeights))
     with pytest.raises(MessageError, match="encoder"):

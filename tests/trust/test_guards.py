@@ -254,7 +254,7 @@ def test_fedavg_server_steps_leave_out_what_fit_leaves_out():
         for c in CLIENTS
     ]
     with pytest.warns(UserWarning, match="was left out"):
-        fitted = clone(classifier).server_aggregate(heads, summaries)
+        fitted = clone(classifier).server_aggregate([*summaries, *heads])
     assert np.array_equal(fitted.coef_, fit_leaving_out(classifier).coef_)
 
 

@@ -9,7 +9,6 @@ from scipy.special import log_softmax
 from sklearn.base import clone
 
 from skslot import FedAvgClassifier
-from skslot.classifiers._averaging import average_heads
 from skslot.exchange import HeadWeights
 
 # Most of these tests are about one client; the warning has a test of its own.
@@ -145,18 +144,15 @@ def test_the_average_is_exact_whatever_the_precision_of_the_first_client():
         head_of("B", np.array([1, 1], np.int32), third),
     ]
     expected = (narrow.astype(np.float64) + third) / 2
-    average = average_heads(messages, "uniform")
+    average = FedAvgClassifier().server_average(messages)
     assert average.weights["weight"].dtype == np.float64
     assert np.array_equal(average.weights["weight"], expected)
-    whole = head_of("A", np.array([1, 1], np.int32), np.array([1, 2]))
-    mixed = average_heads([whole, messages[1]], "uniform").weights["weight"]
-    assert np.array_equal(mixed, (np.array([1, 2]) + third) / 2)
 
 
 @pytest.mark.parametrize(("n_rows", "dtype"), [(1000, "int32"), (2**31 - 1, "int64")])
 def test_rows_of_many_clients_are_counted_without_overflow(n_rows, dtype):
     counts = np.array([n_rows, 1], dtype=np.int32)
     messages = [head_of(client, counts, np.ones(2)) for client in "AB"]
-    average = average_heads(messages, "samples")
+    average = FedAvgClassifier(averaging="samples").server_average(messages)
     assert average.counts.tolist() == [2 * n_rows, 2]
     assert average.counts.dtype == dtype

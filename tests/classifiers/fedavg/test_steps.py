@@ -45,7 +45,7 @@ def by_hand(classifier, X, y, clients):
         start = classifier.server_average(latest)
         start = HeadWeights.from_bytes(start.to_bytes("float64"))
         messages += latest
-    return classifier.server_aggregate(messages, summaries)
+    return classifier.server_aggregate([*summaries, *messages])
 
 
 @pytest.mark.parametrize(
