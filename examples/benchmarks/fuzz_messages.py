@@ -73,9 +73,9 @@ from skslot.exchange._wire import WIRE_DTYPES, checksum
 LARGE = 256
 # Objects of Python that any message takes, however small.
 FIXED_MEMORY = 32 * 1024
-# Memory in bytes of the message: a triangle in float16 becomes a full matrix in float64,
-# eight times its size, and the checks need up to three of these.
-MOST_TIMES = 28
+# Memory in bytes of the message: a triangle in float16 becomes a full matrix in
+# float64, eight times its size, and the checks need a few of these.
+MOST_TIMES = 36
 SLOWEST = 5.0
 SLOWEST_STEP = 1.0
 
