@@ -26,7 +26,7 @@ from sklearn.pipeline import Pipeline
 
 from skslot import FedCGSClassifier, FederatedOTAligner
 from skslot.datasets import load_digit_scanners
-from skslot.metrics import client_scores, make_client_scorer
+from skslot.metrics import ClientScorer, client_scores
 from skslot.model_selection import (
     CellHoldoutKFold,
     FederatedGridSearchCV,
@@ -106,7 +106,7 @@ print(right.summary())
 # By hand the folds and the score are the same, without that preference:
 
 by_hand = GridSearchCV(
-    pipeline, grid, cv=CellHoldoutKFold(), scoring=make_client_scorer(average="cell")
+    pipeline, grid, cv=CellHoldoutKFold(), scoring=ClientScorer(average="cell")
 ).fit(**training)
 print(f"by hand, tau = {by_hand.best_params_['align__tau']:g}")
 assert np.array_equal(

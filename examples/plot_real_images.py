@@ -42,7 +42,7 @@ from sklearn.pipeline import Pipeline
 
 from skslot import FedCGSClassifier, FederatedOTAligner, FrozenEncoder
 from skslot.datasets import load_digit_scanners, load_image_folder
-from skslot.metrics import client_scores, make_client_scorer
+from skslot.metrics import ClientScorer, client_scores
 from skslot.model_selection import StratifiedClientKFold
 
 set_config(enable_metadata_routing=True)
@@ -140,7 +140,7 @@ train, test = next(splitter.split(paths, y, client_ids=site))
 search = GridSearchCV(
     pipeline,
     {"aligner__tau": TAUS},
-    scoring=make_client_scorer(),
+    scoring=ClientScorer(),
     cv=StratifiedClientKFold(3),
     error_score="raise",
 )

@@ -243,7 +243,7 @@ def remedy():
         "cross_val_predict do not, nor does a search with scoring='accuracy' or "
         "make_scorer(...). Keep the ids as a column of X and set client_column=..., "
         "which needs no passing on. In a search, scoring=None and "
-        "skslot.metrics.make_client_scorer() get client_ids too, and so does "
+        "skslot.metrics.ClientScorer() get client_ids too, and so does "
         "search.best_estimator_.predict(X, client_ids=...)."
     )
 
@@ -351,6 +351,19 @@ def _slice_if_adjacent(rows):
     if rows[-1] - rows[0] == len(rows) - 1:
         return slice(int(rows[0]), int(rows[-1]) + 1)
     return rows
+
+
+def client_column_of(estimator):
+    """Column of X from which an estimator or a part of it reads ids, None if none."""
+    params = estimator.get_params().items()
+    columns = (v for name, v in params if name.rpartition("__")[2] == "client_column")
+    return next((column for column in columns if column is not None), None)
+
+
+def parameter_of_type(estimator, kinds):
+    """Name of the first parameter that is of a type, nested or not; None if none is."""
+    params = estimator.get_params().items()
+    return next((name for name, value in params if isinstance(value, kinds)), None)
 
 
 def split_client_column(X, client_column, client_ids=None):

@@ -56,11 +56,6 @@ def test_private_imports_are_found_wherever_they_hide(source, found):
 BACK_DOORS = {
     "find_misfits": "whom a Flower server leaves out, by what receive checks",
     "RowsOfClients": "rows that a file and an experiment select in the same way",
-    "ClientScorer": "scores each client for a display, where users average",
-    "score_clients": "the same, without reading ids again",
-    "aligner_path": "where tau is among the parameters, for the search and its display",
-    "client_column_of": "likewise the column of ids",
-    "folds_of": "likewise the folds",
 }
 
 

@@ -40,7 +40,7 @@ from sklearn.semi_supervised import SelfTrainingClassifier
 
 from skslot import FedCGSClassifier, FederatedOTAligner, MixedEffectsClassifier
 from skslot.datasets import make_shifted_clients
-from skslot.metrics import make_client_scorer
+from skslot.metrics import ClientScorer
 from skslot.model_selection import FederatedGridSearchCV
 
 shifted = make_shifted_clients(
@@ -106,7 +106,7 @@ def test_client_scorer_delivers_ids(routing, make, tau):
     search = GridSearchCV(
         make(),
         {tau: [0.0, 1.0]},
-        scoring=make_client_scorer(average="pooled"),
+        scoring=ClientScorer(average="pooled"),
         cv=CV,
         error_score="raise",
     ).fit(X, Y, client_ids=IDS)
@@ -122,7 +122,7 @@ def test_blind_scorer_is_an_error_with_a_remedy(routing, make, tau, scoring):
     )
     with pytest.raises(ValueError, match="client_ids") as caught:
         search.fit(X, Y, client_ids=IDS)
-    assert "make_client_scorer" in str(caught.value)
+    assert "ClientScorer" in str(caught.value)
     assert "client_column" in str(caught.value)
 
 
@@ -134,7 +134,7 @@ def test_blind_scorer_never_gives_a_number(routing, make, tau, scoring):
         warnings.simplefilter("always")
         search.fit(X, Y, client_ids=IDS)
     assert np.isnan(search.cv_results_["mean_test_score"]).all()
-    assert any("make_client_scorer" in str(warning.message) for warning in caught)
+    assert any("ClientScorer" in str(warning.message) for warning in caught)
 
 
 @MODELS
@@ -173,9 +173,7 @@ def test_ids_as_a_column_work_with_cross_val_predict(make, tau):
     assert accuracy_score(Y, predicted) == pytest.approx(expected[0])
 
 
-@pytest.mark.parametrize(
-    "scoring", [None, make_client_scorer()], ids=["none", "client"]
-)
+@pytest.mark.parametrize("scoring", [None, ClientScorer()], ids=["none", "client"])
 @pytest.mark.parametrize("wrong", [IDS[:-1], np.append(IDS, 0)], ids=["short", "long"])
 @MODELS
 def test_ids_of_wrong_length_are_refused(routing, make, tau, wrong, scoring):

@@ -74,7 +74,7 @@ class FoldedHeadsMixin(ClientModelsMixin):
 class AlignedClassifierMixin(ClientModelsMixin):
     """For classifiers with an ``aligner`` parameter, whose messages hold enough for it.
 
-    The messages, of ``_message_type``, have a ``client_statistics()`` method. Clients
+    The messages, of ``message_type``, have a ``client_statistics()`` method. Clients
     without labels send only those: they count in the reference and get a map too.
     ``_fit_aligner`` sets ``aligner_``, which is there only if the classifier was fitted
     with one.
@@ -146,7 +146,7 @@ class AlignedClassifierMixin(ClientModelsMixin):
             yield message, self._map_of_sender(message)
 
     def _labelled(self, messages):
-        return (each for each in messages if isinstance(each, self._message_type))
+        return (each for each in messages if isinstance(each, self.message_type))
 
     def _map_of_sender(self, message):
         if self._is_aligned:

@@ -18,7 +18,7 @@ class ClassStatisticsClassifier(
     of all rows together.
     """
 
-    _message_type = ClassStatistics
+    message_type = ClassStatistics
 
     _parameter_constraints: dict = {
         **OneShotClassifier._parameter_constraints,

@@ -177,7 +177,7 @@ class FedAvgClassifier(OneShotClassifier):
     FedAvgClassifier(net__lr=0.05, net__max_epochs=3)
     """
 
-    _message_type = HeadWeights
+    message_type = HeadWeights
     # torch has one random state for all threads of a process
     _prefer = "processes"
 

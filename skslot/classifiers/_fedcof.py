@@ -145,7 +145,7 @@ class FedCOFClassifier(ClassStatisticsClassifier):
         self.verbose = verbose
 
     @property
-    def _message_type(self):
+    def message_type(self):
         return ClassMeans if self.aligner is None else ClassStatistics
 
     def _summarize(self, X, y, classes, client, seed):

@@ -122,7 +122,7 @@ class FedCoresetClassifier(
     True
     """
 
-    _message_type = ClassRows
+    message_type = ClassRows
 
     _parameter_constraints: dict = {
         **OneShotClassifier._parameter_constraints,

@@ -146,7 +146,7 @@ class FedPFTClassifier(ServerEstimatorMixin, AlignedClassifierMixin, OneShotClas
     True
     """
 
-    _message_type = ClassMixtures
+    message_type = ClassMixtures
 
     _parameter_constraints: dict = {
         **OneShotClassifier._parameter_constraints,

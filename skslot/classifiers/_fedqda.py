@@ -113,7 +113,7 @@ default="empirical"
     True
     """
 
-    _message_type = ClassMixtures
+    message_type = ClassMixtures
 
     _parameter_constraints: dict = {
         **OneShotClassifier._parameter_constraints,

@@ -81,7 +81,7 @@ def fisher_diagonal(X, shares):
 class LocalHeadsMixin(AlignedClassifierMixin):
     """For classifiers whose clients send a head, with or without its curvature."""
 
-    _message_type = CurvedHead
+    message_type = CurvedHead
 
     def _check_curvature(self, messages, needed, parameter):
         """Refuse messages that lack what the server step needs."""

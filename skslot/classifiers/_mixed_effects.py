@@ -137,7 +137,7 @@ default="pooled"
     {'client': ..., 'class': ..., 'interaction': ...}
     """
 
-    _message_type = ClassStatistics
+    message_type = ClassStatistics
 
     _parameter_constraints: dict = {
         **OneShotClassifier._parameter_constraints,

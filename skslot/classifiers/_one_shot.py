@@ -29,7 +29,8 @@ from ..exchange import LinearModel, receive
 class OneShotClassifier(ClassifierMixin, FederatedEstimator):
     """Base of classifiers, each a :class:`~skslot.base.FederatedEstimator`.
 
-    A subclass names its ``_message_type`` and has two methods:
+    A subclass has an attribute ``message_type``, the class of its messages, and two
+    methods:
 
     - ``_summarize(X, y, classes, client, seed)`` returns the message on the rows of one
       client, whose labels are among ``classes``;
@@ -77,7 +78,7 @@ class OneShotClassifier(ClassifierMixin, FederatedEstimator):
     ...     client: object = Message.fact("name of the client", default=None)
     ...     encoder: str | None = Message.fact("what made the features", default=None)
     >>> class MajorityClassifier(OneShotClassifier):
-    ...     _message_type = ClassCounts
+    ...     message_type = ClassCounts
     ...     _ids_matter = False
     ...
     ...     def _summarize(self, X, y, classes, client, seed):
@@ -411,7 +412,7 @@ class OneShotClassifier(ClassifierMixin, FederatedEstimator):
 
     def _allowed_messages(self):
         """Kinds of message that the server step takes."""
-        return (self._message_type,)
+        return (self.message_type,)
 
     def _prepare_models(self, messages):
         """Make what is sent to each client, if it is not the same for all."""

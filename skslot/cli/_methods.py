@@ -50,4 +50,4 @@ def message_of(method):
         return "ClassStatistics"
     from .. import FederatedOTAligner
 
-    return make_classifier(method, FederatedOTAligner())._message_type.__name__
+    return make_classifier(method, FederatedOTAligner()).message_type.__name__

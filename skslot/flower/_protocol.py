@@ -281,7 +281,7 @@ def answer_types(estimator):
     )
     return {
         "statistics": ClassStatistics if needs_classes else ClientStatistics,
-        "summary": getattr(classifier, "_message_type", None),
+        "summary": getattr(classifier, "message_type", None),
         "scale": FeatureSummary,
         "training": HeadWeights,
     }

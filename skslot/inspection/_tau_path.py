@@ -8,11 +8,17 @@ from sklearn.base import clone
 from sklearn.model_selection import check_cv, cross_validate
 from sklearn.utils.validation import check_is_fitted
 
-from .._clients import ClientGroups, clients_array, split_client_column
+from .._clients import (
+    ClientGroups,
+    client_column_of,
+    clients_array,
+    parameter_of_type,
+    split_client_column,
+)
 from ..alignment import FederatedOTAligner, MixedEffectsAligner
 from ..classifiers import MixedEffectsClassifier
-from ..metrics._client_scores import ClientScorer, score_clients
-from ..model_selection._search import aligner_path, client_column_of, folds_of
+from ..metrics import ClientScorer
+from ..model_selection import CellHoldoutKFold
 from ._drawing import (
     CLIENT_COLOURS,
     OTHERS,
@@ -150,7 +156,7 @@ class TauPathDisplay(Display):
             ``CellHoldoutKFold()``, an int ``CellHoldoutKFold(n_splits)``. A client's
             score is the mean over the folds that test on its rows.
         metric : str or callable, default="accuracy"
-            As in :func:`skslot.metrics.make_client_scorer`.
+            As in :func:`skslot.metrics.ClientScorer`.
         others : dict of estimators, default=None
             What to compare with, by name: each is scored on the same rows.
         n_jobs : int, default=None
@@ -169,7 +175,7 @@ class TauPathDisplay(Display):
         chosen = estimator.get_params()[name]
         taus = sorted({float(tau) for tau in taus})
         scorer = _EachClient(clients, metric, column)
-        folds = check_cv(folds_of(cv, column))  # to be used more than once
+        folds = check_cv(CellHoldoutKFold.of(cv, client_column=column))
 
         def scores_of(candidate):
             with config_context(enable_metadata_routing=True):
@@ -217,7 +223,7 @@ class TauPathDisplay(Display):
         client_ids : array-like of shape (n_samples,), default=None
             Client of each row, unless they are a column of X.
         metric : str or callable, default="accuracy"
-            As in :func:`skslot.metrics.make_client_scorer`.
+            As in :func:`skslot.metrics.ClientScorer`.
         others : dict of estimators, default=None
             What to compare with, by name: each is scored on the same folds.
         ax : matplotlib Axes, default=None
@@ -310,9 +316,7 @@ class _EachClient(ClientScorer):
         self.clients = clients
 
     def score(self, estimator, X, y, client_ids=None):
-        scorer, answers, y, groups = self._read(estimator, X, y, client_ids)
-        scores = score_clients(scorer, answers, y, groups)
-        known = dict(zip(groups.clients, scores, strict=True))
+        known = self.score_by_client(estimator, X, y, client_ids)
         return {str(k): known.get(c, np.nan) for k, c in enumerate(self.clients)}
 
     def mean_over_folds(self, results):
@@ -331,7 +335,7 @@ def _tau_parameter(estimator):
     if isinstance(estimator, MixedEffectsClassifier):
         return "tau", type(estimator)().tau
     kinds = FederatedOTAligner, MixedEffectsAligner, MixedEffectsClassifier
-    path = aligner_path(estimator, kinds)
+    path = parameter_of_type(estimator, kinds)
     if path is None:
         raise ValueError(
             "estimator has no FederatedOTAligner among its parameters, nor mixed "

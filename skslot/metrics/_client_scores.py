@@ -65,7 +65,7 @@ def client_scores(y_true, y_pred, client_ids, metric="accuracy"):
 
     See Also
     --------
-    make_client_scorer : The same as a scorer for GridSearchCV.
+    ClientScorer : The same as a scorer for GridSearchCV.
 
     Examples
     --------
@@ -93,7 +93,7 @@ def client_scores(y_true, y_pred, client_ids, metric="accuracy"):
     except AttributeError as error:
         raise ValueError(
             f"metric={metric!r} wants more than predicted labels, such as "
-            "probabilities; use make_client_scorer, which asks the estimator."
+            "probabilities; use ClientScorer, which asks the estimator."
         ) from error
     try:
         with warnings.catch_warnings():
@@ -157,8 +157,13 @@ class ClientScores:
         return text_table(rows)
 
 
-def make_client_scorer(metric="accuracy", average="client", *, client_column=None):
-    """Make a scorer that scores each client and averages.
+class ClientScorer(BaseEstimator):
+    """Scorer that scores each client and averages.
+
+    Use it as the ``scoring`` of GridSearchCV, cross_validate and the like. Called as
+    ``scorer(estimator, X, y, client_ids=None)``, it returns a float; greater is better.
+    It passes the ids on to the estimator, and metadata routing passes ``client_ids`` to
+    the scorer without a request.
 
     Parameters
     ----------
@@ -172,13 +177,6 @@ def make_client_scorer(metric="accuracy", average="client", *, client_column=Non
         Column of X that holds the ids, for estimators that read it too. None means
         that ids are passed as ``client_ids``.
 
-    Returns
-    -------
-    scorer : callable
-        For the ``scoring`` of GridSearchCV, cross_validate and the like;
-        ``scorer(estimator, X, y, client_ids=None)`` is a float. It hands ids to the
-        estimator, and metadata routing passes ``client_ids`` to it without a request.
-
     See Also
     --------
     client_scores : Scores of each client, from predictions.
@@ -189,7 +187,7 @@ def make_client_scorer(metric="accuracy", average="client", *, client_column=Non
     >>> from sklearn.model_selection import cross_validate
     >>> from skslot import FedCGSClassifier, FederatedOTAligner
     >>> from skslot.datasets import load_digit_scanners
-    >>> from skslot.metrics import make_client_scorer
+    >>> from skslot.metrics import ClientScorer
     >>> data = load_digit_scanners()
     >>> with config_context(enable_metadata_routing=True):
     ...     result = cross_validate(
@@ -197,21 +195,13 @@ def make_client_scorer(metric="accuracy", average="client", *, client_column=Non
     ...         data.data,
     ...         data.target,
     ...         params={"client_ids": data.client_ids},
-    ...         scoring=make_client_scorer(average="worst"),
+    ...         scoring=ClientScorer(average="worst"),
     ...     )
     >>> bool(result["test_score"].mean() > 0.7)
     True
     """
-    return ClientScorer(metric, average, client_column=client_column)
 
-
-class ClientScorer(BaseEstimator):
-    """Scorer of :func:`make_client_scorer`, which describes its parameters.
-
-    A BaseEstimator, so that scikit-learn's metadata routing sees that it requests
-    ``client_ids``.
-    """
-
+    # A BaseEstimator, so that metadata routing sees that it requests client_ids.
     __metadata_request__score = {"client_ids": True}
 
     _parameter_constraints: dict = {
@@ -226,12 +216,51 @@ class ClientScorer(BaseEstimator):
         self.client_column = client_column
 
     def __call__(self, estimator, X, y, client_ids=None):
-        """Score a fitted classifier; greater is better."""
         return self.score(estimator, X, y, client_ids=client_ids)
 
     def score(self, estimator, X, y, client_ids=None):
-        """Score a fitted classifier; what calling the scorer does."""
+        """Score a fitted classifier, as calling the scorer does.
+
+        Parameters
+        ----------
+        estimator : estimator object
+            The fitted classifier.
+        X : array-like of shape (n_samples, n_features)
+            Features.
+        y : array-like of shape (n_samples,)
+            Labels.
+        client_ids : array-like of shape (n_samples,), default=None
+            Client of each row, unless they are a column of X.
+
+        Returns
+        -------
+        score : float
+            The average; greater is better.
+        """
         return self._average(self.average, *self._read(estimator, X, y, client_ids))
+
+    def score_by_client(self, estimator, X, y, client_ids=None):
+        """Score a fitted classifier at each client, without an average.
+
+        Parameters
+        ----------
+        estimator : estimator object
+            The fitted classifier.
+        X : array-like of shape (n_samples, n_features)
+            Features.
+        y : array-like of shape (n_samples,)
+            Labels.
+        client_ids : array-like of shape (n_samples,), default=None
+            Client of each row, unless they are a column of X.
+
+        Returns
+        -------
+        scores : dict
+            Score of each client that has rows.
+        """
+        scorer, answers, y, groups = self._read(estimator, X, y, client_ids)
+        scores = score_clients(scorer, answers, y, groups).tolist()
+        return dict(zip(groups.clients, scores, strict=True))
 
     def _average(self, average, scorer, answers, y, groups):
         """Average scores of clients or cells, or score all rows together."""

@@ -15,7 +15,7 @@ from sklearn.utils.metadata_routing import get_routing_for_object
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from .._clients import split_client_column
+from .._clients import client_column_of, parameter_of_type, split_client_column
 from .._sklearn_compat import Interval, _num_samples
 from .._text import text_table
 from .._warnings import ignored, warn_user
@@ -25,8 +25,7 @@ from ..alignment import (
     MixedEffectsAligner,
     automatic_tau,
 )
-from ..metrics import make_client_scorer
-from ..metrics._client_scores import ClientScorer
+from ..metrics import ClientScorer
 from ._splitters import CellHoldoutKFold
 
 SCORE = (
@@ -36,10 +35,11 @@ SCORE = (
 
 
 class _CellsAndRows(ClientScorer):
-    """The default score, and beside it the accuracy of the same predictions.
+    """The default score and the accuracy, from the same predictions.
 
-    The names in the results are those of a single score, and some more. scikit-learn
-    has one number only in the place of scores that fail, the ``error_score``.
+    The names in the results are those of a single score, and some more. In place of
+    scores that fail, scikit-learn inserts a single number, the ``error_score``, which
+    does not fit a dict.
     """
 
     error_score = "raise"
@@ -91,7 +91,7 @@ class FederatedGridSearchCV(GridSearchCV):
     param_grid : dict or list of dict
         Parameters to search, such as ``{"aligner__tau": [0, 0.2, 0.4]}``.
     scoring : str, callable, list, tuple or dict, default=None
-        None is ``make_client_scorer(average="cell")``, which is also what ``score``
+        None is ``ClientScorer(average="cell")``, which is also what ``score``
         gives; ``cv_results_`` then has the plain accuracy on the same rows beside it.
     cv : int, cross-validation generator or iterable, default=None
         None means ``CellHoldoutKFold()``, an int ``CellHoldoutKFold(n_splits)``.
@@ -144,7 +144,7 @@ class FederatedGridSearchCV(GridSearchCV):
     See Also
     --------
     CellHoldoutKFold : The folds.
-    skslot.metrics.make_client_scorer : The score.
+    skslot.metrics.ClientScorer : The score.
 
     Examples
     --------
@@ -215,7 +215,7 @@ class FederatedGridSearchCV(GridSearchCV):
         vars(self).update({k: v for k, v in vars(search).items() if k[-1] == "_"})
         if self.scoring is None:  # the accuracy beside it is for who looks at it
             self.multimetric_ = False
-            self.scorer_ = make_client_scorer(**self.scorer_.get_params())
+            self.scorer_ = ClientScorer(**self.scorer_.get_params())
         metric = self._metric_to_choose_by()
         if metric is not None:
             self.best_index_ = self._choose(metric, self.cv_results_)
@@ -340,7 +340,7 @@ class FederatedGridSearchCV(GridSearchCV):
         if column is None:
             column = client_column_of(self.estimator)
         search = copy(self)
-        search.cv = folds_of(self.cv, column)
+        search.cv = CellHoldoutKFold.of(self.cv, client_column=column)
         if self.scoring is None:
             search.scoring = _CellsAndRows(average="cell", client_column=column)
             search.scoring.error_score = self.error_score
@@ -371,7 +371,7 @@ class FederatedGridSearchCV(GridSearchCV):
 
     def _taus(self, results):
         """Strength of each candidate: 0 without aligner, NaN with mixed effects."""
-        path = aligner_path(self.estimator)
+        path = parameter_of_type(self.estimator, FederatedOTAligner)
         own = self.estimator.get_params()[path]
         taus = []
         for params in results["params"]:
@@ -384,7 +384,7 @@ class FederatedGridSearchCV(GridSearchCV):
 
     def _automatic_tau(self, X, y, params):
         """What tau="auto" is for all rows, if tau is searched at all."""
-        path = aligner_path(self.estimator)
+        path = parameter_of_type(self.estimator, FederatedOTAligner)
         candidates = ParameterGrid(self.param_grid)
         if not any(f"{path}__tau" in candidate for candidate in candidates):
             return None
@@ -415,25 +415,3 @@ def rows_at(path, estimator, X, y, params):
         return rows_at(rest, part, X, y, params)
     # an aligner inside a classifier leaves ids to that
     return X, estimator if hasattr(estimator, "client_column") else part
-
-
-def aligner_path(estimator, kinds=FederatedOTAligner):
-    """Name of the aligner among the parameters of an estimator, None without one."""
-    params = estimator.get_params().items()
-    return next((n for n, v in params if isinstance(v, kinds)), None)
-
-
-def client_column_of(estimator):
-    """Column of X from which an estimator or a part of it reads ids, None if none."""
-    params = estimator.get_params().items()
-    columns = (v for name, v in params if name.rpartition("__")[2] == "client_column")
-    return next((column for column in columns if column is not None), None)
-
-
-def folds_of(cv, client_column):
-    """Folds that hold out cells for None and for a number; others as they are."""
-    if cv is None:
-        return CellHoldoutKFold(client_column=client_column)
-    if isinstance(cv, Integral):
-        return CellHoldoutKFold(cv, client_column=client_column)
-    return cv

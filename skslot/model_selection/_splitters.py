@@ -257,6 +257,27 @@ class CellHoldoutKFold(StratifiedClientKFold):
         self.min_cell = min_cell
         self.min_client = min_client
 
+    @classmethod
+    def of(cls, cv, *, client_column=None):
+        """Convert a value of a ``cv`` parameter, as scikit-learn's ``check_cv`` does.
+
+        Parameters
+        ----------
+        cv : None, int, cross-validation generator or iterable
+            Value to convert. None means all defaults, an int is ``n_splits``, and
+            others are returned unchanged.
+        client_column : str or int, default=None
+            Column of X that holds the ids, for None and an int.
+
+        Returns
+        -------
+        cv : CellHoldoutKFold or object
+            The cross-validator.
+        """
+        if cv is None:
+            return cls(client_column=client_column)
+        return cls(cv, client_column=client_column) if isinstance(cv, Integral) else cv
+
     def _test_folds(self, y, clients):
         rng = check_random_state(self.random_state) if self.shuffle else None
         classes, labels = np.unique(y, return_inverse=True)

@@ -18,7 +18,7 @@ from skslot import FedCGSClassifier, FederatedOTAligner
 from skslot.alignment import automatic_tau
 from skslot.datasets import make_shifted_clients
 from skslot.exchange import ClassStatistics
-from skslot.metrics import make_client_scorer
+from skslot.metrics import ClientScorer
 from skslot.statistics import FeatureMoments
 
 FEATURES = 3
@@ -303,7 +303,7 @@ def test_grid_with_auto_in_it():
         pipeline,
         {"federatedotaligner__tau": [0.0, "auto", 1.0]},
         cv=StratifiedKFold(2),
-        scoring=make_client_scorer(),
+        scoring=ClientScorer(),
         error_score="raise",
     )
     with sklearn.config_context(enable_metadata_routing=True):

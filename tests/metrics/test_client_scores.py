@@ -163,7 +163,7 @@ def test_metric_that_fails_at_a_client_names_the_client():
 
 @pytest.mark.parametrize("metric", ["neg_log_loss", "roc_auc_ovr"])
 def test_metric_that_needs_probabilities_points_to_the_scorer(metric):
-    with pytest.raises(ValueError, match="make_client_scorer"):
+    with pytest.raises(ValueError, match="ClientScorer"):
         client_scores(Y, PREDICTED, IDS, metric)
 
 

@@ -23,8 +23,7 @@ from sklearn.preprocessing import StandardScaler
 
 from skslot import FedCGSClassifier, FederatedOTAligner
 from skslot.datasets import make_shifted_clients
-from skslot.metrics import make_client_scorer
-from skslot.metrics._client_scores import ClientScorer
+from skslot.metrics import ClientScorer
 
 shifted = make_shifted_clients(
     240, n_clients=3, n_classes=3, n_features=4, domain_shift=2, random_state=0
@@ -84,14 +83,12 @@ class Marks(ClassifierMixin, BaseEstimator):
 @pytest.mark.parametrize("average", AVERAGES)
 def test_averages(fitted, average):
     correct = fitted.predict(X, client_ids=IDS) == Y
-    score = make_client_scorer("accuracy", average)(fitted, X, Y, client_ids=IDS)
+    score = ClientScorer("accuracy", average)(fitted, X, Y, client_ids=IDS)
     assert score == pytest.approx(average_by_hand(correct, average), abs=1e-12)
 
 
 def test_averages_differ_on_uneven_clients(fitted):
-    scores = {
-        make_client_scorer(average=a)(fitted, X, Y, client_ids=IDS) for a in AVERAGES
-    }
+    scores = {ClientScorer(average=a)(fitted, X, Y, client_ids=IDS) for a in AVERAGES}
     assert len(scores) == len(AVERAGES)
 
 
@@ -106,7 +103,7 @@ def test_averages_differ_on_uneven_clients(fitted):
 )
 def test_metric_in_every_form(fitted, metric):
     correct = fitted.predict(X, client_ids=IDS) == Y
-    score = make_client_scorer(metric, "worst")(fitted, X, Y, client_ids=IDS)
+    score = ClientScorer(metric, "worst")(fitted, X, Y, client_ids=IDS)
     assert score == pytest.approx(average_by_hand(correct, "worst"))
 
 
@@ -124,7 +121,7 @@ def test_metrics_of_probabilities(fitted, metric, by_hand, average):
         [slice(None)] if average == "pooled" else [c == IDS for c in np.unique(IDS)]
     )
     expected = np.mean([by_hand(Y[rows], proba[rows]) for rows in groups])
-    score = make_client_scorer(metric, average)(fitted, X, Y, client_ids=IDS)
+    score = ClientScorer(metric, average)(fitted, X, Y, client_ids=IDS)
     assert score == pytest.approx(expected)
 
 
@@ -135,12 +132,12 @@ def test_metric_of_decisions():
     expected = roc_auc_score(
         Y[two], model.decision_function(X[two], client_ids=IDS[two])
     )
-    scorer = make_client_scorer("roc_auc", "pooled")
+    scorer = ClientScorer("roc_auc", "pooled")
     assert scorer(model, X[two], Y[two], client_ids=IDS[two]) == pytest.approx(expected)
 
 
 def test_metric_that_cannot_score_a_cell_says_which(fitted):
-    scorer = make_client_scorer("neg_log_loss", "cell")
+    scorer = ClientScorer("neg_log_loss", "cell")
     with pytest.raises(
         ValueError, match="cannot score the rows of class 0 of client 0"
     ):
@@ -157,7 +154,7 @@ def test_the_estimator_is_asked_once(average, metric, method):
             lambda y, p: -p[:, 0].mean(), response_method="predict_proba"
         )
     model = Marks()
-    make_client_scorer(metric, average)(model, X, Y, client_ids=IDS)
+    ClientScorer(metric, average)(model, X, Y, client_ids=IDS)
     assert model.calls == [method]
 
 
@@ -165,13 +162,13 @@ def test_ids_arrive_whole_and_in_order():
     model = Marks()
     with sklearn.config_context(enable_metadata_routing=True):
         model.set_predict_request(client_ids=True)
-        make_client_scorer()(model, X, Y, client_ids=IDS)
+        ClientScorer()(model, X, Y, client_ids=IDS)
     assert model.ids is IDS
 
 
 @pytest.mark.parametrize("average", AVERAGES)
 def test_grid_search_equals_folds_by_hand(pipeline, average):
-    scorer = make_client_scorer(average=average)
+    scorer = ClientScorer(average=average)
     search = GridSearchCV(pipeline, GRID, scoring=scorer, cv=CV, error_score="raise")
     search.fit(X, Y, client_ids=IDS)
     for fold, (train, test) in enumerate(CV.split(X, Y)):
@@ -184,7 +181,7 @@ def test_grid_search_equals_folds_by_hand(pipeline, average):
 
 
 def test_multimetric_search(pipeline):
-    scoring = {average: make_client_scorer(average=average) for average in AVERAGES}
+    scoring = {average: ClientScorer(average=average) for average in AVERAGES}
     search = GridSearchCV(
         pipeline, GRID, scoring=scoring, refit="worst", cv=CV, error_score="raise"
     ).fit(X, Y, client_ids=IDS)
@@ -196,7 +193,7 @@ def test_multimetric_search(pipeline):
 
 
 def test_score_of_a_fitted_search(pipeline):
-    scorer = make_client_scorer(average="worst")
+    scorer = ClientScorer(average="worst")
     search = GridSearchCV(pipeline, GRID, scoring=scorer, cv=CV, error_score="raise")
     search.fit(X, Y, client_ids=IDS)
     expected = scorer(search.best_estimator_, X, Y, client_ids=IDS)
@@ -210,7 +207,7 @@ def test_cross_validate(pipeline, n_jobs):
         X,
         Y,
         params={"client_ids": IDS},
-        scoring={"worst": make_client_scorer(average="worst")},
+        scoring={"worst": ClientScorer(average="worst")},
         cv=CV,
         n_jobs=n_jobs,
         error_score="raise",
@@ -227,7 +224,7 @@ def test_halving_grid_search(pipeline):
     search = HalvingGridSearchCV(
         pipeline,
         GRID,
-        scoring=make_client_scorer(average="cell"),
+        scoring=ClientScorer(average="cell"),
         cv=CV,
         factor=2,
         min_resources=120,
@@ -240,21 +237,21 @@ def test_halving_grid_search(pipeline):
 
 def test_nested_search(pipeline):
     inner = GridSearchCV(
-        pipeline, GRID, scoring=make_client_scorer(), cv=CV, error_score="raise"
+        pipeline, GRID, scoring=ClientScorer(), cv=CV, error_score="raise"
     )
     found = cross_validate(
         inner,
         X,
         Y,
         params={"client_ids": IDS},
-        scoring=make_client_scorer(average="cell"),
+        scoring=ClientScorer(average="cell"),
         cv=CV,
         return_estimator=True,
         error_score="raise",
     )
     folds = zip(CV.split(X, Y), found["estimator"], strict=True)
     expected = [
-        make_client_scorer(average="cell")(
+        ClientScorer(average="cell")(
             search.best_estimator_, X[test], Y[test], client_ids=IDS[test]
         )
         for (_, test), search in folds
@@ -268,7 +265,7 @@ def test_estimator_with_an_aligner_of_its_own(routing):
         X,
         Y,
         params={"client_ids": IDS},
-        scoring=make_client_scorer(),
+        scoring=ClientScorer(),
         cv=CV,
         error_score="raise",
     )
@@ -282,7 +279,7 @@ def test_estimator_that_takes_no_ids(routing):
         X,
         Y,
         params={"client_ids": IDS},
-        scoring=make_client_scorer(average="worst"),
+        scoring=ClientScorer(average="worst"),
         cv=CV,
         error_score="raise",
     )
@@ -299,7 +296,7 @@ def test_column_route_equals_routing(pipeline, average):
         X,
         Y,
         params={"client_ids": IDS},
-        scoring=make_client_scorer(average=average),
+        scoring=ClientScorer(average=average),
         cv=CV,
         error_score="raise",
     )
@@ -310,7 +307,7 @@ def test_column_route_equals_routing(pipeline, average):
             ),
             FRAME,
             Y,
-            scoring=make_client_scorer(average=average, client_column="site"),
+            scoring=ClientScorer(average=average, client_column="site"),
             cv=CV,
             error_score="raise",
         )
@@ -319,7 +316,7 @@ def test_column_route_equals_routing(pipeline, average):
 
 def test_multimetric_search_with_ids_as_a_column():
     scoring = {
-        "worst": make_client_scorer(average="worst", client_column="site"),
+        "worst": ClientScorer(average="worst", client_column="site"),
         "plain": "accuracy",
     }
     search = GridSearchCV(
@@ -336,22 +333,22 @@ def test_multimetric_search_with_ids_as_a_column():
 
 @pytest.mark.parametrize("average", AVERAGES)
 def test_without_ids_nothing_is_scored(fitted, average):
-    with pytest.raises(ValueError, match=r"no client_ids.*make_client_scorer"):
-        make_client_scorer(average=average)(fitted, X, Y)
+    with pytest.raises(ValueError, match=r"no client_ids.*ClientScorer"):
+        ClientScorer(average=average)(fitted, X, Y)
 
 
 def test_both_routes_at_once(fitted):
     with pytest.raises(ValueError, match="use one of the two"):
-        make_client_scorer(client_column="site")(fitted, FRAME, Y, client_ids=IDS)
+        ClientScorer(client_column="site")(fitted, FRAME, Y, client_ids=IDS)
 
 
 def test_wrong_number_of_ids(fitted):
     with pytest.raises(ValueError, match="client_ids has .* entries"):
-        make_client_scorer()(fitted, X, Y, client_ids=IDS[1:])
+        ClientScorer()(fitted, X, Y, client_ids=IDS[1:])
 
 
 def test_aligner_without_routing_is_an_error_and_not_a_score(fitted):
-    scorer = make_client_scorer()
+    scorer = ClientScorer()
     with (
         sklearn.config_context(enable_metadata_routing=False),
         pytest.raises(ValueError, match="client_ids"),
@@ -364,19 +361,19 @@ def test_aligner_without_routing_is_an_error_and_not_a_score(fitted):
 )
 def test_wrong_parameters(fitted, params):
     with pytest.raises(ValueError, match=next(iter(params))):
-        make_client_scorer(**params)(fitted, X, Y, client_ids=IDS)
+        ClientScorer(**params)(fitted, X, Y, client_ids=IDS)
 
 
 @pytest.mark.parametrize("copy", [clone, lambda s: pickle.loads(pickle.dumps(s))])
 def test_copies_score_the_same(fitted, copy):
-    scorer = make_client_scorer("f1_macro", "worst")
+    scorer = ClientScorer("f1_macro", "worst")
     again = copy(scorer)
     assert isinstance(again, ClientScorer)
     assert again(fitted, X, Y, client_ids=IDS) == scorer(fitted, X, Y, client_ids=IDS)
 
 
 def test_repr_says_what_is_not_default():
-    assert repr(make_client_scorer(average="worst")) == "ClientScorer(average='worst')"
+    assert repr(ClientScorer(average="worst")) == "ClientScorer(average='worst')"
 
 
 @pytest.mark.parametrize(
@@ -390,7 +387,7 @@ def test_accuracy_by_name_is_that_of_scikit_learn(labels, dtype):
     classifier = DummyClassifier(strategy="stratified", random_state=0).fit(X, y)
     for average in AVERAGES:
         named, given = (
-            make_client_scorer(metric, average=average)(classifier, X, y, ids)
+            ClientScorer(metric, average=average)(classifier, X, y, ids)
             for metric in ("accuracy", accuracy_score)
         )
         assert named == given

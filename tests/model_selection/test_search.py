@@ -22,7 +22,7 @@ from sklearn.preprocessing import StandardScaler
 
 from skslot import FedCGSClassifier, FederatedOTAligner
 from skslot.datasets import load_digit_scanners, make_shifted_clients
-from skslot.metrics import make_client_scorer
+from skslot.metrics import ClientScorer
 from skslot.model_selection import (
     CellHoldoutKFold,
     FederatedGridSearchCV,
@@ -79,7 +79,7 @@ def test_defaults_are_folds_of_cells_and_a_score_of_cells():
         model(),
         GRID,
         cv=CellHoldoutKFold(),
-        scoring=make_client_scorer(average="cell"),
+        scoring=ClientScorer(average="cell"),
         error_score="raise",
     ).fit(X, Y, client_ids=IDS)
     actual = scores_of(found.cv_results_)
@@ -89,14 +89,14 @@ def test_defaults_are_folds_of_cells_and_a_score_of_cells():
 
 
 def test_accuracy_of_the_same_folds_stands_beside_the_score(fitted):
-    pooled = make_client_scorer(average="pooled")
+    pooled = ClientScorer(average="pooled")
     by_hand = GridSearchCV(model(), GRID, cv=FOLDS, scoring=pooled)
     by_hand.fit(X, Y, client_ids=IDS)
     for kind in ("mean", "std", "split1"):
         expected = by_hand.cv_results_[f"{kind}_test_score"]
         assert np.array_equal(fitted.cv_results_[f"{kind}_test_accuracy"], expected)
     assert not fitted.multimetric_
-    assert repr(fitted.scorer_) == repr(make_client_scorer(average="cell"))
+    assert repr(fitted.scorer_) == repr(ClientScorer(average="cell"))
 
 
 def test_accuracy_costs_no_prediction():
@@ -113,7 +113,7 @@ def test_accuracy_costs_no_prediction():
     assert Counting.asked == 2 * 2
 
 
-@pytest.mark.parametrize("scoring", [make_client_scorer(average="worst"), None])
+@pytest.mark.parametrize("scoring", [ClientScorer(average="worst"), None])
 def test_results_do_not_depend_on_the_prior(scoring):
     results = [
         search(scoring=scoring, tau_prior=prior).fit(X, Y, client_ids=IDS).cv_results_
@@ -172,7 +172,7 @@ def test_best_estimator_is_fitted_on_all_rows(fitted):
 
 
 def test_score_is_that_of_the_search(fitted):
-    scorer = make_client_scorer(average="cell")
+    scorer = ClientScorer(average="cell")
     expected = scorer(fitted.best_estimator_, X, Y, client_ids=IDS)
     assert fitted.score(X, Y, client_ids=IDS) == expected
 
@@ -267,7 +267,7 @@ def test_nested_in_cross_validate():
         Y,
         params={"client_ids": IDS},
         cv=StratifiedKFold(2),
-        scoring={"own": make_client_scorer(average="cell")},
+        scoring={"own": ClientScorer(average="cell")},
         return_estimator=True,
         error_score="raise",
     )
@@ -318,7 +318,7 @@ def test_strong_prior_takes_the_tau_next_to_the_automatic_one(fitted):
 def test_no_prior_is_the_choice_of_plain_search():
     found = search(tau_prior=0).fit(X, Y, client_ids=IDS)
     plain = GridSearchCV(
-        model(), GRID, cv=FOLDS, scoring=make_client_scorer(average="cell")
+        model(), GRID, cv=FOLDS, scoring=ClientScorer(average="cell")
     ).fit(X, Y, client_ids=IDS)
     assert found.best_params_ == plain.best_params_
     assert found.best_score_ == plain.best_score_
@@ -387,7 +387,7 @@ def test_candidate_without_aligner_counts_as_tau_zero():
 
 
 def test_several_scores_choose_by_the_named_one():
-    scoring = {a: make_client_scorer(average=a) for a in ("cell", "worst")}
+    scoring = {a: ClientScorer(average=a) for a in ("cell", "worst")}
     found = search(scoring=scoring, refit="worst").fit(X, Y, client_ids=IDS)
     means = found.cv_results_["mean_test_worst"]
     apart = np.array(TAUS) - found.tau_auto_
@@ -400,7 +400,7 @@ def test_several_scores_choose_by_the_named_one():
 
 
 def test_several_scores_without_refit():
-    scoring = {a: make_client_scorer(average=a) for a in ("cell", "worst")}
+    scoring = {a: ClientScorer(average=a) for a in ("cell", "worst")}
     found = search(scoring=scoring, refit=False).fit(X, Y, client_ids=IDS)
     assert not hasattr(found, "best_estimator_")
     assert ">" not in found.summary()
@@ -464,7 +464,7 @@ def test_summary_says_so_where_the_largest_score_was_chosen():
 
 
 def test_summary_of_another_score_has_no_accuracy():
-    scorer = make_client_scorer(average="worst")
+    scorer = ClientScorer(average="worst")
     found = search(scoring=scorer).fit(X, Y, client_ids=IDS)
     header, *_ = found.summary().splitlines()
     assert header.split() == ["mean", "score", "+/-", "parameters"]
@@ -495,7 +495,7 @@ def test_ids_as_a_column_need_no_routing(scoring):
             client_column="site",
         ).fit(FRAME, Y)
         predicted = found.predict(FRAME)
-    scorer = make_client_scorer(average="cell" if scoring is None else "pooled")
+    scorer = ClientScorer(average="cell" if scoring is None else "pooled")
     routed = search(cv=cv, scoring=scorer).fit(X, Y, client_ids=IDS)
     assert found.tau_auto_ == pytest.approx(routed.tau_auto_, abs=1e-10)
     means = routed.cv_results_["mean_test_score"]
@@ -522,7 +522,7 @@ def test_prior_counts_with_a_scorer_given_by_name():
 
 
 def test_errors_are_raised():
-    with pytest.raises(ValueError, match="make_client_scorer"):
+    with pytest.raises(ValueError, match="ClientScorer"):
         search(scoring="accuracy").fit(X, Y, client_ids=IDS)
 
 

@@ -14,7 +14,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 
 from skslot import FedCGSClassifier, FederatedOTAligner
 from skslot.datasets import make_shifted_clients
-from skslot.metrics import make_client_scorer
+from skslot.metrics import ClientScorer
 from skslot.model_selection import (
     CellHoldoutKFold,
     LeaveOneClientOut,
@@ -389,7 +389,7 @@ def test_search_of_an_aligner_with_scorer_and_folds():
         FedCGSClassifier(aligner=FederatedOTAligner()),
         {"aligner__tau": [0.0, 0.5]},
         cv=cv,
-        scoring=make_client_scorer(average="cell"),
+        scoring=ClientScorer(average="cell"),
         error_score="raise",
     )
     with sklearn.config_context(enable_metadata_routing=True):

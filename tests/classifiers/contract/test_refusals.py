@@ -142,7 +142,7 @@ def test_messages_with_labels_of_different_kinds_raise(variant):
 @over(ALL)
 def test_messages_of_another_method_raise(variant):
     classifier = new(variant)
-    has_mixtures = classifier._message_type is ClassMixtures
+    has_mixtures = classifier.message_type is ClassMixtures
     other = FedCGSClassifier() if has_mixtures else FedPFTClassifier()
     message = other.client_update(X, Y)
     with pytest.raises(TypeError, match="messages must be C.*load_message"):
