@@ -758,7 +758,7 @@ def model_message(alignment, covariance, priors=None, by_client=False):
         model.holders.astype(np.int64),
         model.means,
         model.effects,
-        covariance,
+        (covariance + covariance.T) / 2,  # products are not quite symmetric
         np.array(model.components),
         model.class_shares if priors is None else priors,
         np.empty(0) if reference is None else reference.covariance,

@@ -23,7 +23,7 @@ def forger(rows_of, site, **changes):
     X, _, client = rows_of(site)
     message = ALIGNER.client_update(X, client=client)
     forged = replace(message, **changes)
-    data = encode(forged.kind, forged._arrays(), forged._json_facts(), "float64")
+    data = encode(forged.kind, forged._wire_arrays(), forged._json_facts(), "float64")
     return replying({"message": data, "code": ""})
 
 
