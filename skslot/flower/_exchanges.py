@@ -4,8 +4,7 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import NamedTuple
 
-from .._clients import client_order
-from .._text import printable
+from .._text import client_order, printable
 from ..exchange import LinearModel, Message, MessageError, receive
 from ..exchange._receiving import find_misfits
 from ..trust import ClientScreen, ClientsReport
