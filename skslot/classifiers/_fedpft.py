@@ -6,6 +6,7 @@ from numbers import Integral, Real
 
 import numpy as np
 from scipy.linalg import svd
+from scipy.linalg.blas import dsyrk
 
 from .._linalg import pack_triangle, unpack_triangle
 from .._sklearn_compat import HasMethods, Interval, StrOptions
@@ -310,7 +311,8 @@ def single_gaussian(X, covariance_type, n_loadings=1):
     mean = average_rows(X)
     centred = X - mean
     if covariance_type == "full":
-        return mean, pack_triangle(centred.T @ centred / len(X))
+        # dsyrk computes one triangle, which is all that is packed
+        return mean, pack_triangle(dsyrk(1 / len(X), centred.T, lower=1).T)
     if covariance_type == "lowrank":
         return mean, _principal_loadings(centred, n_loadings)
     if covariance_type == "diag":
@@ -421,29 +423,10 @@ def _spread(noise, message, index, ridge):
 
 
 def merge_by_class(messages_and_maps):
-    """Merge all components of each class into one Gaussian of their moments.
-
-    Components are merged after the map of their client, which may be None.
-    """
-    merged = {}
-    for message, client_map in messages_and_maps:
-        matrix, offset = (None, None) if client_map is None else client_map.affine
-        owners = np.repeat(np.arange(len(message.classes)), message.n_components)
-        for index, count in enumerate(message.component_rows):
-            mean, covariance = message.means[index], _covariance(message, index)
-            if matrix is not None:
-                mean, covariance = matrix @ mean, matrix @ covariance @ matrix.T
-            if offset is not None:
-                mean = mean + offset
-            label = message.classes[owners[index]]
-            total, centre, pooled = merged.get(label, (0.0, mean, covariance))
-            share = count / (total + count) if count else 0.0
-            apart = mean - centre
-            pooled = (1 - share) * pooled + share * covariance
-            pooled += np.outer(share * (1 - share) * apart, apart)
-            merged[label] = total + count, centre + share * apart, pooled
+    """Merge all components of each class into one Gaussian, as a message."""
+    merged = pool_components(messages_and_maps)
     classes = sorted(merged)
-    counts, means, pooled = zip(*(merged[label] for label in classes), strict=True)
+    counts, means, triangles = zip(*(merged[label] for label in classes), strict=True)
     return ClassMixtures(
         classes,
         "full",
@@ -451,21 +434,58 @@ def merge_by_class(messages_and_maps):
         np.ones(len(classes), dtype=np.int32),
         np.ones(len(classes)),
         np.array(means),
-        np.array([pack_triangle(each) for each in pooled]),
+        np.array(triangles),
         np.empty(0),
         np.empty(0),
     )
 
 
-def _covariance(message, index):
-    """Return the covariance of a component as a matrix."""
+def pool_components(messages_and_maps, diagonal=False):
+    """Compute the moments of each class from the components of all clients.
+
+    Components are transformed by the map of their client first, if it is not None.
+
+    Returns
+    -------
+    pooled : dict
+        Number of rows, mean and flat covariance, by label. The covariance is a packed
+        triangle or, if ``diagonal``, a diagonal; components are then diagonal too.
+    """
+    pooled = {}
+    for message, client_map in messages_and_maps:
+        matrix, offset = (None, 0.0) if client_map is None else client_map.affine
+        owners = np.repeat(np.arange(len(message.classes)), message.n_components)
+        for index, count in enumerate(message.component_rows):
+            mean = message.means[index]
+            mean = offset + (mean if matrix is None else matrix @ mean)
+            flat = _flat_covariance(message, index, matrix, diagonal)
+            label = message.classes[owners[index]]
+            total, centre, within = pooled.get(label, (0.0, mean, flat))
+            share = count / (total + count) if count else 0.0
+            apart = mean - centre
+            between = apart**2 if diagonal else pack_triangle(np.outer(apart, apart))
+            within = (1 - share) * within + share * flat + share * (1 - share) * between
+            pooled[label] = total + count, centre + share * apart, within
+    return pooled
+
+
+def _flat_covariance(message, index, matrix, diagonal):
+    """Return the covariance of a component after a map, packed or its diagonal."""
     flat, n_features = message.covariances[index], message.n_features
+    if diagonal:
+        return flat if matrix is None else matrix**2 @ flat
     if message.covariance_type == "full":
-        return unpack_triangle(flat)
-    if message.covariance_type == "lowrank":
+        if matrix is None:
+            return flat
+        covariance = unpack_triangle(flat)
+    elif message.covariance_type == "lowrank":
         loadings, residual = _loadings(flat, n_features)
-        return loadings.T @ loadings + residual * np.eye(n_features)
-    return np.diag(np.broadcast_to(flat, n_features))
+        covariance = loadings.T @ loadings + residual * np.eye(n_features)
+    else:
+        covariance = np.diag(np.broadcast_to(flat, n_features))
+    if matrix is not None:
+        covariance = matrix @ covariance @ matrix.T
+    return pack_triangle(covariance)
 
 
 def _loadings(flat, n_features):

@@ -1,23 +1,17 @@
 """FedQDA: Gaussian classes with a covariance each, from one round of statistics."""
 
-from dataclasses import dataclass, replace
 from numbers import Real
 
 import numpy as np
 from numpy.linalg import LinAlgError, cholesky
 from scipy.linalg import solve_triangular
-from scipy.linalg.blas import dspr
 
-from .._linalg import (
-    pack_triangle,
-    packed_diagonal,
-    unpack_triangle,
-)
+from .._linalg import unpack_triangle
 from .._sklearn_compat import Interval, StrOptions
 from ..exchange import ClassMixtures
 from ..statistics import average_rows, is_constant
 from ._aligned import AlignedClassifierMixin
-from ._fedpft import FedPFTClassifier
+from ._fedpft import FedPFTClassifier, pool_components
 from ._gaussian import COLLINEAR, LEAST_RIDGE, class_priors
 from ._one_shot import OneShotClassifier
 
@@ -167,128 +161,80 @@ default="empirical"
 
     def _summarize(self, X, y, classes, client, seed):
         sender = FedPFTClassifier(
-            covariance_type=self.covariance_type,
-            aligner=self.aligner,
+            covariance_type=self.covariance_type, aligner=self.aligner
         )
         return sender._summarize(X, y, classes, client, seed)
 
     def _learn(self, messages, seed):
         self._fit_aligner(messages)
-        pooled = {}
-        for message in self._aligned_messages(messages, push_gaussians):
-            check_one_gaussian(message, self.covariance_type)
-            for label, gaussian in gaussians_of(message):
-                known = pooled.get(label)
-                pooled[label] = gaussian if known is None else known.merge(gaussian)
+        is_diagonal = self.covariance_type == "diag"
+        pooled = pool_components(self._with_one_gaussian(messages), is_diagonal)
         self.classes_ = np.unique(list(pooled))
-        gaussians = [pooled[label] for label in self.classes_.tolist()]
-        counts = np.array([each.count for each in gaussians])
+        counts, means, covariances = zip(
+            *(pooled[label] for label in self.classes_.tolist()), strict=True
+        )
+        if not is_diagonal:
+            covariances = [unpack_triangle(each) for each in covariances]
+        counts, self.means_ = np.array(counts), np.array(means)
         self.priors_ = class_priors(self.priors, counts, self.classes_)
-        self.means_ = np.array([each.mean for each in gaussians])
         self._roots = shrunk_roots(
-            gaussians,
+            counts,
+            self.means_,
+            covariances,
             self.classes_,
-            self.covariance_type,
             self.shrink_to_pooled,
             self.shrink_to_identity,
         )
+
+    def _with_one_gaussian(self, messages):
+        """Messages and maps; reject mixtures, and covariances of another type."""
+        for message, client_map in self._with_maps(messages):
+            most, kind = message.n_components.max(), message.covariance_type
+            if kind != self.covariance_type or most > 1:
+                raise ValueError(
+                    f"client {message.client!r} sent up to {most} components of type "
+                    f"{kind!r} for a class, where one of type "
+                    f"{self.covariance_type!r} is needed; give client and server the "
+                    "same FedQDAClassifier."
+                )
+            yield message, client_map
 
     def _scores(self, X):
         return gaussian_scores(X, self.means_, self._roots, np.log(self.priors_))
 
 
-@dataclass(frozen=True)
-class ClassGaussian:
-    """Rows of one class: number, mean, and scatter, packed or diagonal."""
+def shrunk_roots(counts, means, covariances, classes, to_pooled, to_identity):
+    """Compute the Cholesky factor of the shrunk covariance of each class.
 
-    count: int
-    mean: np.ndarray
-    scatter: np.ndarray
-
-    def merge(self, other):
-        """The same of the rows of both."""
-        count = self.count + other.count
-        apart, share = other.mean - self.mean, other.count / count
-        scatter, weight = self.scatter + other.scatter, self.count * share
-        if len(scatter) > len(apart):
-            size = len(apart)
-            scatter = dspr(size, weight, apart, scatter, lower=1, overwrite_ap=1)
-        else:
-            scatter += weight * apart**2
-        return ClassGaussian(count, self.mean + share * apart, scatter)
-
-
-def check_one_gaussian(message, covariance_type):
-    """Refuse mixtures, and covariances of another type."""
-    if message.covariance_type != covariance_type or message.n_components.max() > 1:
-        raise ValueError(
-            f"client {message.client!r} sent up to {message.n_components.max()} "
-            f"components of type {message.covariance_type!r} for a class, where one of "
-            f"type {covariance_type!r} is needed; give client and server the same "
-            "FedQDAClassifier."
-        )
-
-
-def push_gaussians(message, matrix, offset):
-    """Message on the same rows after ``z -> matrix @ z + offset``.
-
-    Exact for full covariances; of a diagonal one, the exact diagonal after the map.
+    If covariances are diagonals, the result is the root of each. Where classes have one
+    row each, all their covariances are zero. The identity then counts by a small part
+    of the variance of all rows, and the nearest mean is chosen.
     """
-    if matrix is None:
-        return replace(message, means=message.means + offset)
-    if message.covariance_type == "full":
-        covariances = np.array(
-            [
-                pack_triangle(matrix @ unpack_triangle(flat) @ matrix.T)
-                for flat in message.covariances
-            ]
-        )
-    else:
-        covariances = message.covariances @ (matrix**2).T
-    means = message.means @ matrix.T + offset
-    return replace(message, means=means, covariances=covariances)
-
-
-def gaussians_of(message):
-    """Pairs of a label and the Gaussian of its rows, in a message."""
-    rows = message.counts.tolist(), message.means, message.covariances
-    for label, count, mean, flat in zip(message.classes, *rows, strict=True):
-        yield label, ClassGaussian(count, mean, count * flat)
-
-
-def diagonal_of(covariance_type, n_features):
-    """Where the variances are, in a packed or a diagonal covariance."""
-    is_full = covariance_type == "full"
-    return packed_diagonal(n_features) if is_full else np.arange(n_features)
-
-
-def shrunk_roots(gaussians, classes, covariance_type, to_pooled, to_identity):
-    """Cholesky factor of the covariance of each class, or the root of a diagonal one.
-
-    Where classes have one row each, all their covariances are zero; the identity then
-    counts by a small part of the variance of all rows, and the nearest mean is chosen.
-    """
-    counts = np.array([each.count for each in gaussians])
-    means = np.array([each.mean for each in gaussians])
     shares, n_features = counts / counts.sum(), means.shape[1]
-    diagonal = diagonal_of(covariance_type, n_features)
-    within = sum(each.scatter for each in gaussians) / counts.sum()
-    total = within[diagonal] + shares @ (means - average_rows(means, shares)) ** 2
+    is_full = covariances[0].ndim == 2
+    diagonal = slice(None, None, n_features + 1 if is_full else 1)
+    within = sum(s * each for s, each in zip(shares, covariances, strict=True))
+    total = within.flat[diagonal] + shares @ (means - average_rows(means, shares)) ** 2
     if is_constant(total, np.abs(means).max(axis=0), counts.sum()).all():
         # any covariance will do: priors decide
-        is_full = covariance_type == "full"
         return [np.eye(n_features) if is_full else np.ones(n_features)] * len(counts)
     roots = []
-    for label, each in zip(classes.tolist(), gaussians, strict=True):
-        covariance = (1 - to_pooled) / each.count * each.scatter
-        covariance += to_pooled * within
-        variance = max(covariance[diagonal].mean(), LEAST_RIDGE * total.mean())
+    for label, own in zip(classes.tolist(), covariances, strict=True):
+        covariance = (1 - to_pooled) * own + to_pooled * within
+        variance = max(covariance.flat[diagonal].mean(), LEAST_RIDGE * total.mean())
         covariance *= 1 - to_identity
-        covariance[diagonal] += to_identity * variance
-        root = root_of(covariance, covariance_type)
+        covariance.flat[diagonal] += to_identity * variance
+        try:
+            root = (
+                cholesky(covariance)
+                if is_full
+                else np.sqrt(np.maximum(covariance, 0.0))
+            )
+        except LinAlgError:
+            root = np.zeros_like(covariance)
         # an entry is what its feature varies by, given those before it
-        entries = root if root.ndim == 1 else np.diag(root)
-        if np.any(entries**2 <= COLLINEAR * covariance[diagonal]):
+        entries = root.flat[diagonal]
+        if np.any(entries**2 <= COLLINEAR * covariance.flat[diagonal]):
             raise ValueError(
                 f"the covariance of class {label!r} is singular; use a larger "
                 "shrink_to_pooled or shrink_to_identity."
@@ -297,18 +243,8 @@ def shrunk_roots(gaussians, classes, covariance_type, to_pooled, to_identity):
     return roots
 
 
-def root_of(covariance, covariance_type):
-    """Cholesky factor, or the root of a diagonal covariance; zeros if singular."""
-    if covariance_type == "diag":
-        return np.sqrt(np.maximum(covariance, 0.0))
-    try:
-        return cholesky(unpack_triangle(covariance))
-    except LinAlgError:
-        return np.zeros((1, 1))
-
-
 def gaussian_scores(X, means, roots, log_priors):
-    """Log-density of each row under each class, up to a constant, and its prior."""
+    """Return the log-density of each row and class, up to a constant, with priors."""
     scores = np.empty((len(X), len(means)))
     for index, (mean, root) in enumerate(zip(means, roots, strict=True)):
         white = (X - mean).T
