@@ -55,6 +55,11 @@ class FederatedAligner(FederatedTransformer):
 
     _moves_nothing = False
 
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = self._needs_labels
+        return tags
+
     # ------------------------------------------------------------------ fitting
 
     def server_aggregate(self, messages):

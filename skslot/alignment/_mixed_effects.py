@@ -302,7 +302,8 @@ class MixedEffectsAligner(FederatedAligner):
     _needs_labels = True
     _labels_missing = (
         "MixedEffectsAligner needs y in fit, to tell what a client does to its "
-        "features from what its labels do; pass y, or use FederatedOTAligner."
+        "features from what its labels do; pass y, or use FederatedOTAligner. It "
+        "requires y to be passed, but the target y is None."
     )
 
     def _summarize(self, X, y, client):

@@ -372,7 +372,7 @@ class FederatedOTAligner(FederatedAligner):
     _map_type = TransportMap
     _labels_missing = (
         "tau='auto' needs y in fit, to compare label mixes; pass y, or give tau a "
-        "number."
+        "number. It requires y to be passed, but the target y is None."
     )
 
     @property
