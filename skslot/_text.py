@@ -1,4 +1,4 @@
-"""Tables and lists as text."""
+"""Names, tables and lists as text."""
 
 import unicodedata
 from collections import defaultdict
@@ -77,3 +77,44 @@ def list_groups(groups, most=5):
     ]
     more = [f"{len(shown) - most} more"] if len(shown) > most else []
     return ", ".join(shown[:most] + more)
+
+
+def shorten(values, most=10):
+    """List of values for an error message."""
+    values = list(values)
+    shown = ", ".join(repr(value) for value in values[:most])
+    rest = f", ... ({len(values)} in all)" if len(values) > most else ""
+    return f"[{shown}{rest}]"
+
+
+def column_differences(names, others, whose):
+    """How columns differ from those of another file or client.
+
+    None if they do not, or if somebody does not say what they are called.
+    """
+    if None in (names, others) or names == others:
+        return None
+    extra = [name for name in names if name not in others]
+    missing = [name for name in others if name not in names]
+    parts = [f"has columns {shorten(extra)} that {whose} has not"] if extra else []
+    parts += [f"lacks columns {shorten(missing)} of {whose}"] if missing else []
+    same = f"has the columns of {whose} in another order, {shorten(names)}"
+    return " and ".join(parts) or same
+
+
+def plain_name(text):
+    """A name without spaces around it, in one of the ways to write its accents."""
+    return unicodedata.normalize("NFC", text).strip()
+
+
+def client_order(client):
+    """Key that sorts clients as ``fit`` does, numbers before text if there are both."""
+    return isinstance(client, str), client
+
+
+def number_unnamed(clients):
+    """Names of clients; if there are several without a name, their positions."""
+    return [
+        position if client is None and len(clients) > 1 else client
+        for position, client in enumerate(clients)
+    ]

@@ -4,6 +4,8 @@ import sys
 import warnings
 from contextlib import contextmanager
 
+from ._text import shorten
+
 # What may stand between the user's line and ours.
 OURS = {"skslot", "sklearn", "joblib"}
 
@@ -43,3 +45,13 @@ def _is_ours(frame):
     name = frame.f_globals.get("__name__", "") if spec is None else spec.name
     package = name.partition(".")[0]
     return package in OURS or package in sys.stdlib_module_names
+
+
+def warn_of_lost_classes(labels):
+    """Say which classes have no rows at any client once noise was added, if any."""
+    if labels:
+        warn_user(
+            f"classes {shorten(labels)} were agreed on, but noise left no rows of them "
+            "at any client, so that they are not learned: raise epsilon or collect "
+            "more rows of them."
+        )

@@ -110,7 +110,7 @@ FOUND = [
 
 
 # The checks pass y and no ids, which is worth a warning by design.
-@pytest.mark.filterwarnings("ignore:fitted without client_ids:UserWarning")
+@pytest.mark.filterwarnings("ignore:No client_ids were passed:UserWarning")
 @sklearn_checks.parametrize_with_checks(FOUND)
 def test_estimator_passes_the_checks_of_scikit_learn(estimator, check):
     check(estimator)

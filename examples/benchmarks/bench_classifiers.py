@@ -37,7 +37,7 @@ from skslot import (
     FedQDAClassifier,
     FedRidgeClassifier,
 )
-from skslot.classifiers._mixtures import single_gaussian
+from skslot.classifiers._fedpft import single_gaussian
 from skslot.experiments import FeatureSet
 from skslot.model_selection import paper_split
 

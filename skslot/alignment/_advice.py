@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from .._clients import shorten
+from .._text import shorten
 from .._warnings import warn_user
 
 # Where a smaller share of (client, class) cells is empty, or a client has fewer rows

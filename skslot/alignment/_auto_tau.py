@@ -5,7 +5,7 @@ from scipy.spatial.distance import pdist
 from sklearn.metrics import mutual_info_score
 from sklearn.utils import check_array, check_consistent_length, column_or_1d
 
-from .._clients import FEATURES, ClientGroups, assert_finite_by_client
+from ..base import FEATURES, ClientGroups, assert_finite_by_client
 from ..statistics import class_means
 
 # Chosen on PACS and four digit domains; see the user guide on choosing tau.

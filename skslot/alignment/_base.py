@@ -2,21 +2,21 @@
 
 from numbers import Integral
 
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from .._clients import (
+from .._sklearn_compat import HasMethods, StrOptions, _fit_context
+from .._text import shorten
+from ..base import (
     ClientGroups,
+    FederatedTransformer,
     assert_finite_by_client,
     check_client_name,
     clients_array,
     order_clients,
+    refuse_without_noise,
     remedy,
-    shorten,
-    without,
+    split_client_column,
 )
-from .._sklearn_compat import HasMethods, StrOptions, _fit_context
-from ..base import FederatedTransformer
 from ..exchange import Message, receive
 from ..privacy import PrivacyBudget
 from ..statistics import merge_class_means
@@ -46,7 +46,6 @@ class FederatedAligner(FederatedTransformer):
     _parameter_constraints: dict = {
         "unknown_client": [StrOptions({"error", "identity", "adapt"})],
         "privacy": [PrivacyBudget, None],
-        "keep_client_column": ["boolean"],
         **FederatedTransformer._parameter_constraints,
         "memory": [None, str, HasMethods("cache")],
         "n_jobs": [Integral, None],
@@ -54,11 +53,6 @@ class FederatedAligner(FederatedTransformer):
     }
 
     _moves_nothing = False
-
-    def __sklearn_tags__(self):
-        tags = super().__sklearn_tags__()
-        tags.target_tags.required = self._needs_labels
-        return tags
 
     # ------------------------------------------------------------------ fitting
 
@@ -94,7 +88,7 @@ class FederatedAligner(FederatedTransformer):
         self._keep(received)
         self._alignment = alignment
         self.n_features_in_ = senders[0].n_features + (self.client_column is not None)
-        self._forget_names()
+        vars(self).pop("feature_names_in_", None)  # of an earlier fit
         return self
 
     @_fit_context(prefer_skip_nested_validation=True)
@@ -118,11 +112,10 @@ class FederatedAligner(FederatedTransformer):
         self : object
             The aligner with the rows added.
         """
-        self._refuse_without_noise("partial_fit")
+        refuse_without_noise(self, "partial_fit")
         first = not self.__sklearn_is_fitted__()
         known = {} if first else self._known_by_moments()
-        X, groups = self._read_rows(X, client_ids, y=y, reset=first, adding=True)
-        y = self._labels_if_needed(y, X)
+        X, y, groups = self._validate_rows(X, y, client_ids, reset=first)
         if known and (None in groups.clients) != (None in known):
             raise ValueError(
                 "either all rows come with a client or none: rows were fitted "
@@ -160,7 +153,7 @@ class FederatedAligner(FederatedTransformer):
             The aligner, which now knows the client.
         """
         check_is_fitted(self)
-        self._refuse_without_noise("add_client")
+        refuse_without_noise(self, "add_client")
         check_client_name(client, needed=True)
         alignment = self._aligned()
         if None in alignment.clients:
@@ -172,7 +165,7 @@ class FederatedAligner(FederatedTransformer):
             raise ValueError(
                 f"client {client!r} is known already; use partial_fit to add rows."
             )
-        message = self._newcomer(self._read_joining_client(X, client), y, client)
+        message = self._newcomer(self._read_client(X, client, fitted=True), y, client)
         self._alignment = alignment.with_client(message)
         self._joined = {**self._joined, client: message}
         return self
@@ -197,7 +190,7 @@ class FederatedAligner(FederatedTransformer):
                 f"{shorten(self._joined)}; others can only be left out of a new fit."
             )
         self._alignment = self._aligned().without_client(client)
-        self._joined = without(self._joined, client)
+        self._joined = {c: m for c, m in self._joined.items() if c != client}
         return self
 
     # ------------------------------------------------------------- transforming
@@ -240,9 +233,8 @@ class FederatedAligner(FederatedTransformer):
         """
         check_is_fitted(self)
         if self.client_column is not None and self.keep_client_column:
-            X, client_ids = self._read_client_column(X, client_ids)
-        else:
-            X = self._check_features(X)
+            X, client_ids, _ = split_client_column(X, self.client_column, client_ids)
+        X = self._check_features(X)
         self._check_width(X)
         groups = (
             self._groups_without_ids(len(X))
@@ -265,18 +257,6 @@ class FederatedAligner(FederatedTransformer):
         return clients_array(self._clients())
 
     # ------------------------------------------------------------------ helpers
-
-    def _validate_rows(self, X, y, client_ids):
-        self._refuse_one_id_for_all(client_ids)
-        X, groups = self._read_rows(X, client_ids, y=y, reset=True)
-        return X, self._labels_if_needed(y, X), groups
-
-    def _labels_if_needed(self, y, X):
-        if not self._needs_labels:
-            return None
-        y = self._check_labels(y, X)
-        check_classification_targets(y)
-        return y
 
     def _receive(self, messages):
         return receive(messages, Message, screen=self.screen)

@@ -10,11 +10,12 @@ import numpy as np
 from sklearn.utils.validation import check_memory
 
 from .. import __version__
-from .._clients import check_client_name, number_unnamed, shorten, without
 from .._linalg import pack_triangle, unpack_triangle
 from .._parallel import map_in_order
 from .._sklearn_compat import Interval, StrOptions
+from .._text import number_unnamed, shorten
 from .._warnings import warn_user
+from ..base import check_classes_agreed
 from ..effects import (
     Cells,
     MixedEffects,
@@ -208,11 +209,10 @@ class MixedEffectsAligner(FederatedAligner):
             The message to the server.
         """
         self._validate_params()
-        check_client_name(client)
         X = self._read_client(X, client)
         y = self._check_labels(y, X)
         if self.privacy is not None:
-            self._check_classes_agreed(classes, client)
+            check_classes_agreed(self, classes, client)
             return ClassStatistics.release(self.privacy, X, y, classes, client)
         return self._summarize(X, y, client)
 
@@ -300,10 +300,9 @@ class MixedEffectsAligner(FederatedAligner):
 
     _map_type = MixedEffectsMap
     _needs_labels = True
-    _labels_missing = (
-        "MixedEffectsAligner needs y in fit, to tell what a client does to its "
-        "features from what its labels do; pass y, or use FederatedOTAligner. It "
-        "requires y to be passed, but the target y is None."
+    _why_labels = (
+        "Labels distinguish client effects from class effects; FederatedOTAligner "
+        "needs none."
     )
 
     def _summarize(self, X, y, client):
@@ -565,7 +564,11 @@ class MixedAlignment:
     def without_client(self, client):
         """The same without a client that the model is not fitted to."""
         parts = {"sites": self.sites, "taus": self.taus, "maps": self.maps}
-        return replace(self, **{k: without(v, client) for k, v in parts.items()})
+        kept = {
+            name: {c: each for c, each in part.items() if c != client}
+            for name, part in parts.items()
+        }
+        return replace(self, **kept)
 
 
 def strength_of(strength, by_rows, n_samples, n_features):

@@ -11,11 +11,12 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, check_memory
 
 from .. import __version__
-from .._clients import check_client_name, shorten, without
 from .._linalg import pack_triangle, unpack_triangle
 from .._parallel import map_in_order
 from .._sklearn_compat import Interval, StrOptions
+from .._text import shorten
 from .._warnings import ignored, warn_user
+from ..base import check_classes_agreed
 from ..exchange import (
     AlignmentReference,
     ClassStatistics,
@@ -242,7 +243,6 @@ class FederatedOTAligner(FederatedAligner):
             is given.
         """
         self._validate_params()
-        check_client_name(client)
         if isinstance(X, FeatureMoments):
             if self.privacy is not None:
                 raise ValueError(
@@ -370,9 +370,9 @@ class FederatedOTAligner(FederatedAligner):
     # ------------------------------------------------------------------- helpers
 
     _map_type = TransportMap
-    _labels_missing = (
-        "tau='auto' needs y in fit, to compare label mixes; pass y, or give tau a "
-        "number. It requires y to be passed, but the target y is None."
+    _why_labels = (
+        "tau='auto' compares the class distributions of the clients; pass y, or set "
+        "tau to a number."
     )
 
     @property
@@ -387,9 +387,9 @@ class FederatedOTAligner(FederatedAligner):
     def _is_strength_fixed(self):
         return not (self._moves_nothing or self._needs_labels)
 
-    def _validate_rows(self, X, y, client_ids):
-        X, labels, groups = super()._validate_rows(X, y, client_ids)
-        if self._is_strength_fixed and y is not None:
+    def _validate_rows(self, X, y, client_ids, *, reset=True):
+        X, labels, groups = super()._validate_rows(X, y, client_ids, reset=reset)
+        if reset and self._is_strength_fixed and y is not None:
             # messages do not describe classes, so nobody else can look at them
             advise_on_classes(count_classes(y, groups))
         return X, labels, groups
@@ -451,7 +451,7 @@ class FederatedOTAligner(FederatedAligner):
         shrinkage = self._noisy_shrinkage
         if y is None or not self._needs_labels:
             return ClientStatistics.release(self.privacy, X, client, shrinkage)
-        self._check_classes_agreed(classes, client)
+        check_classes_agreed(self, classes, client)
         return ClassStatistics.release(self.privacy, X, y, classes, client, shrinkage)
 
     def _solver(self, received):
@@ -701,9 +701,9 @@ class Alignment:
         """The same without a client that has no weight in the reference."""
         return replace(
             self,
-            facts=without(self.facts, client),
+            facts={c: each for c, each in self.facts.items() if c != client},
             weights=np.delete(self.weights, self.clients.index(client)),
-            maps=without(self.maps, client),
+            maps={c: each for c, each in self.maps.items() if c != client},
         )
 
 

@@ -4,10 +4,11 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
-from .._clients import check_client_name, shorten
 from .._linalg import pack_triangle
 from .._parallel import map_in_order
 from .._sklearn_compat import HasMethods
+from .._text import shorten
+from ..base import refuse_without_noise
 from ..exchange import AlignedModel, AlignmentReference, ClientStatistics
 
 
@@ -101,14 +102,14 @@ class AlignedClassifierMixin(ClientModelsMixin):
             The classifier, which now knows the client.
         """
         check_is_fitted(self)
-        self._refuse_without_noise("add_client")
+        refuse_without_noise(self, "add_client")
         if not self._is_aligned:
             raise ValueError(
                 "without aligner all clients get the same classifier: there is nothing "
                 "to add."
             )
-        check_client_name(client, needed=True)
-        self.aligner_.add_client(self._read_joining_client(X, client), client)
+        X = self._read_client(X, client, fitted=True)
+        self.aligner_.add_client(X, client)
         return self
 
     def shared_model(self):
@@ -179,10 +180,10 @@ class AlignedClassifierMixin(ClientModelsMixin):
         without_labels = () if self.aligner is None else (ClientStatistics,)
         return *super()._allowed_messages(), *without_labels
 
-    def _validate_rows(self, X, y, client_ids):
+    def _validate_rows(self, X, y, client_ids, *, reset=True):
         if self.aligner is not None and self.aligner.client_column is not None:
             raise ValueError(
                 "client_column is set on the aligner inside the classifier, which sees "
                 "no column; set it on the classifier instead."
             )
-        return super()._validate_rows(X, y, client_ids)
+        return super()._validate_rows(X, y, client_ids, reset=reset)

@@ -3,9 +3,9 @@
 from numbers import Integral, Real
 
 import numpy as np
+from joblib import Parallel, delayed
 from sklearn.utils import check_random_state
 
-from .._clients import check_client_name
 from .._optional import import_optional
 from .._sklearn_compat import (
     HasMethods,
@@ -178,8 +178,6 @@ class FedAvgClassifier(OneShotClassifier):
     """
 
     message_type = HeadWeights
-    # torch has one random state for all threads of a process
-    _prefer = "processes"
 
     _parameter_constraints: dict = {
         **OneShotClassifier._parameter_constraints,
@@ -284,7 +282,6 @@ class FedAvgClassifier(OneShotClassifier):
             The message to the server.
         """
         self._validate_params()
-        check_client_name(client)
         X = self._read_client(X, client)
         mean = average_rows(X)
         variance = float(np.square(X - mean).mean())
@@ -439,7 +436,7 @@ class FedAvgClassifier(OneShotClassifier):
                     "local_loss": after_training,
                 }
             )
-        self._forget_names()
+        vars(self).pop("feature_names_in_", None)  # of an earlier fit
         net = self.local_net(average.n_features, average.counts)
         self.net_ = torch_heads.fitted_net(net, average.weights)
         self.model_, self.scale_ = average, scale
@@ -497,15 +494,29 @@ class FedAvgClassifier(OneShotClassifier):
             with ignored(UserWarning):
                 scale, report = self._run_server(self.server_scale, messages)
             groups = groups.without(report.left_out)
-        for _ in range(self.n_rounds):
+        classes = np.unique(y)
 
-            def update(X, y, classes, client, start=average):
-                with threads(n_threads):  # also in another process
-                    return self.client_update(
-                        X, y, classes=classes, client=client, scale=scale, start=start
-                    )
+        def update(X, y, client, start):
+            with threads(n_threads):  # also in another process
+                return self.client_update(
+                    X, y, classes=classes, client=client, scale=scale, start=start
+                )
 
-            heads = self._run_clients(update, X, y, groups)
+        # torch has one random state for all threads of a process
+        run = Parallel(self.n_jobs, prefer="processes", return_as="generator")
+        for n_rounds in range(1, self.n_rounds + 1):
+            jobs = (
+                delayed(update)(X[rows], y[rows], client, average)
+                for client, rows in zip(groups.clients, groups.rows, strict=True)
+            )
+            heads = []
+            for head in run(jobs):
+                heads.append(head)
+                self._say(
+                    f"round {n_rounds}/{self.n_rounds}: client {head.client!r} done "
+                    f"({len(heads)}/{len(groups.clients)}), "
+                    + "loss {:.3f} -> {:.3f}".format(*head.losses)
+                )
             with ignored(UserWarning):
                 average, report = self._run_server(self.server_average, heads)
             groups = groups.without(report.left_out)
@@ -551,12 +562,6 @@ class FedAvgClassifier(OneShotClassifier):
                     f"parameters of its net are {public}, and those that start with "
                     f"net__module__ or net__optimizer__{hint}."
                 )
-
-    def _say_done(self, message, count):
-        self._say(
-            f"round {message.n_rounds}/{self.n_rounds}: client {message.client!r} "
-            f"done ({count}), " + "loss {:.3f} -> {:.3f}".format(*message.losses)
-        )
 
     def _scores(self, X):
         if hasattr(self, "coef_"):

@@ -7,8 +7,8 @@ from numbers import Real
 import numpy as np
 from scipy.linalg import cho_solve
 
-from .._clients import warn_of_lost_classes
 from .._sklearn_compat import Interval, StrOptions
+from .._warnings import warn_of_lost_classes
 from ..exchange import ClassMeans, ClassStatistics
 from ..statistics import average_rows, merge_class_means
 from ._class_statistics import ClassStatisticsClassifier
@@ -156,8 +156,8 @@ class FedCOFClassifier(ClassStatisticsClassifier):
         held = np.unique(y)
         return ClassMeans(held.tolist(), *counts_and_means(X, y, held), client)
 
-    def _run_clients(self, step, X, y, groups):
-        messages = super()._run_clients(step, X, y, groups)
+    def _client_updates(self, X, y, groups):
+        messages = super()._client_updates(X, y, groups)
         # those of class means do not list what has no rows, so no server can tell
         sent = {label for message in messages for label in message.classes}
         warn_of_lost_classes(sorted(set(y.tolist()) - sent))
@@ -185,8 +185,12 @@ class FedCOFClassifier(ClassStatisticsClassifier):
 
 
 def push_means(message, matrix, offset):
-    """Message on the same rows after a map, as far as class means go."""
-    return replace(message, means=message._pushed_means(matrix, offset))
+    """Move the class means of a message by ``z -> matrix @ z + offset``.
+
+    Its covariance stays as it is, because FedCOF does not use it.
+    """
+    means = message.means if matrix is None else message.means @ matrix.T
+    return replace(message, means=means + offset)
 
 
 def dispersion(message, classes, counts, means, n_clients):

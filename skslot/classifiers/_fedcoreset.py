@@ -1,24 +1,18 @@
 """FedCoreset: a classifier trained on a few weighted rows of each class."""
 
+from dataclasses import replace
 from numbers import Integral
 
 import numpy as np
-from scipy.special import softmax
+from sklearn.utils.class_weight import compute_sample_weight
 
 from .._sklearn_compat import HasMethods, Interval, StrOptions
 from ..exchange import ClassRows
 from ..statistics import FeatureMoments, average_rows
 from ._aligned import AlignedClassifierMixin
-from ._coresets import (
-    cluster_rows,
-    herd,
-    most_confident,
-    push_rows,
-)
 from ._gaussian import counts_and_means
-from ._linear_heads import train_logistic
 from ._one_shot import OneShotClassifier
-from ._server_estimator import ServerEstimatorMixin, train_weighted
+from ._training import ServerEstimatorMixin, fit_softmax, train_estimator
 
 
 class FedCoresetClassifier(
@@ -175,9 +169,9 @@ class FedCoresetClassifier(
         held = np.unique(y)
         counts, means = counts_and_means(X, y, held)
         shares = np.ones((len(X), len(held)))  # no row is surer than others
-        if self.soft_labels or self.method == "confident":
-            coef, intercept = train_logistic(X, y)
-            shares = softmax(X @ coef.T + intercept, axis=1)
+        if len(held) > 1 and (self.soft_labels or self.method == "confident"):
+            model = fit_softmax(X, y, compute_sample_weight("balanced", y))
+            shares = model.predict_proba(X)
         groups, weights, n_rows = [], [], []
         for label, share in zip(held, shares.T, strict=True):
             own = np.flatnonzero(y == label)
@@ -243,7 +237,67 @@ class FedCoresetClassifier(
         self._say(f"training on {len(rows)} rows")
         # an estimator may depend on the order of rows, but not on that of clients
         order = np.lexsort((weights, *rows.T))
-        self.estimator_ = train_weighted(
-            self.estimator, rows[order], labels[order], weights[order], seed
+        self.estimator_ = train_estimator(
+            self.estimator, rows[order], labels[order], seed, weights[order]
         )
         self.classes_ = self.estimator_.classes_
+
+
+def cluster_rows(X, n_clusters, min_samples, seed):
+    """Clusters of rows, none of them smaller than ``min_samples``.
+
+    Position of the cluster of each row. What k-means leaves too small joins the cluster
+    whose mean is nearest, the smallest first.
+    """
+    n_clusters = min(n_clusters, len(X) // min_samples)
+    if n_clusters > 1:
+        n_clusters = min(n_clusters, len(np.unique(X, axis=0)))
+    if n_clusters <= 1:
+        return np.zeros(len(X), dtype=int)
+    from sklearn.cluster import KMeans  # not for servers, which choose no rows
+
+    # distances cancel far from zero, most of all in float32
+    centred = (X - average_rows(X)).astype(X.dtype, copy=False)
+    labels = KMeans(n_clusters, random_state=seed).fit(centred).labels_
+    while True:
+        _, labels, sizes = np.unique(labels, return_inverse=True, return_counts=True)
+        smallest = sizes.argmin()
+        if sizes[smallest] >= min_samples:
+            return labels
+        centres = average_by(X, labels)
+        apart = np.square(centres - centres[smallest]).sum(axis=1)
+        apart[smallest] = np.inf
+        labels[labels == smallest] = apart.argmin()
+
+
+def average_by(values, labels):
+    """Mean of the rows of each label 0, 1, ..."""
+    sums = np.zeros((labels.max() + 1, values.shape[1]))
+    np.add.at(sums, labels, values)
+    return sums / np.bincount(labels)[:, None]
+
+
+def herd(X, n_rows):
+    """Positions of rows whose mean is near that of all, the best one first."""
+    centred = X - average_rows(X)
+    chosen, total = [], np.zeros(X.shape[1])
+    free = np.ones(len(X), dtype=bool)
+    for _ in range(min(n_rows, len(X))):
+        miss = np.square(total + centred).sum(axis=1)
+        best = np.where(free, miss, np.inf).argmin()
+        chosen.append(best)
+        free[best] = False
+        total += centred[best]
+    return np.array(chosen)
+
+
+def most_confident(X, shares, n_rows):
+    """Positions of rows whose class is surest; of equals, those nearest to the mean."""
+    apart = np.square(X - average_rows(X)).sum(axis=1)
+    return np.lexsort((apart, -shares))[:n_rows]
+
+
+def push_rows(message, matrix, offset):
+    """ClassRows with the rows mapped by ``z -> matrix @ z + offset``."""
+    rows = message.rows if matrix is None else message.rows @ matrix.T
+    return replace(message, rows=rows + offset)

@@ -1,21 +1,24 @@
 """FedEnsemble: the heads of the clients kept apart, and asked together."""
 
+from functools import partial
+
 import numpy as np
-from scipy.special import softmax
+from numpy.linalg import cholesky
+from scipy.linalg import cho_solve
+from scipy.special import log_softmax, logsumexp, softmax
+from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.validation import check_is_fitted
 
 from .._sklearn_compat import HasMethods, StrOptions
 from ..exchange import CurvedHead, LinearModel
-from ._ensembles import average, count_votes, log_shares, stack_heads
+from ..statistics import is_constant
 from ._gaussian import pool_statistics
-from ._linear_heads import (
-    LocalHeadsMixin,
-    prepare_estimator,
-    train_head,
-    train_logistic,
-)
+from ._local_heads import LocalHeadsMixin, train_head
 from ._one_shot import OneShotClassifier
-from ._server_estimator import train_weighted
+from ._training import fit_softmax, prepare_estimator, train_estimator
+
+# Added to the variances of standardised scores when heads are stacked.
+STACK_RIDGE = 1e-2
 
 
 class FedEnsembleClassifier(LocalHeadsMixin, OneShotClassifier):
@@ -178,7 +181,7 @@ class FedEnsembleClassifier(LocalHeadsMixin, OneShotClassifier):
         shares = softmax(self._scores(X), axis=1)
         index, position = np.nonzero(shares)
         labels, weights = self.classes_[position], shares[index, position]
-        return train_weighted(head, X[index], labels, weights, self._draw_seed())
+        return train_estimator(head, X[index], labels, self._draw_seed(), weights)
 
     def linear_model(self):
         check_is_fitted(self)
@@ -191,31 +194,32 @@ class FedEnsembleClassifier(LocalHeadsMixin, OneShotClassifier):
 
     def _summarize(self, X, y, classes, client, seed):
         if self.estimator is None:
-            head = train_logistic(X, y)
+            weights = compute_sample_weight("balanced", y)
+            fit = partial(fit_softmax, sample_weight=weights)
         else:
-            head = train_head(X, y, prepare_estimator(self.estimator, seed))
+            fit = prepare_estimator(self.estimator, seed).fit
         curvature = "gram" if self.combine == "stack" else "none"
-        return self._head_message(X, y, *head, curvature, client)
+        return self._head_message(X, y, train_head(X, y, fit), curvature, client)
 
     def _learn(self, messages, seed):
-        if self.combine == "stack":
-            self._check_curvature(messages, "gram", "combine='stack'")
+        needed = "gram" if self.combine == "stack" else "none"
+        self._check_heads(messages, needed, f"combine={self.combine!r}")
         self._fit_aligner(messages)
-        self._warn_if_all_have_one_class(messages)
         for name in ("coef_", "intercept_"):  # of an earlier fit
             vars(self).pop(name, None)
         self._combine, self._consistent = self.combine, self.consistent
-        heads = [
-            (head._part(LinearModel), head.counts)
-            for head in self._aligned_messages(messages, CurvedHead.pushed)
-        ]
-        self.heads_ = [head for head, _ in heads]
+        self.heads_, counts = [], []
+        for head in self._aligned_messages(messages, CurvedHead.pushed):
+            facts = {"client": head.client, "encoder": head.encoder}
+            model = LinearModel(head.classes, head.coef, head.intercept, **facts)
+            self.heads_.append(model)
+            counts.append(head.counts)
         self.classes_ = np.unique(
             np.concatenate([each.classes for each in self.heads_])
         )
-        self._weights = np.zeros((len(heads), len(self.classes_)))
-        for weights, (head, counts) in zip(self._weights, heads, strict=True):
-            weights[np.searchsorted(self.classes_, head.classes)] = counts
+        self._weights = np.zeros((len(counts), len(self.classes_)))
+        for weights, head, held in zip(self._weights, self.heads_, counts, strict=True):
+            weights[np.searchsorted(self.classes_, head.classes)] = held
         self._weights /= self._weights.sum(axis=0)
         if self.combine == "stack":
             aligned = self._aligned_messages(messages, CurvedHead.pushed)
@@ -228,11 +232,68 @@ class FedEnsembleClassifier(LocalHeadsMixin, OneShotClassifier):
     def _scores(self, X):
         if self._combine == "stack":
             return super()._scores(X)
-        heads = [(head.classes, head.coef, head.intercept) for head in self.heads_]
-        shares = log_shares(X, heads, self.classes_)
+        shares = log_shares(X, self.heads_, self.classes_)
         if self._combine == "vote":
             return count_votes(shares, self._consistent)
         weights = self._weights
         if self._combine == "mean":
             weights = np.full_like(weights, 1 / len(weights))
         return average(shares, weights)
+
+
+def log_shares(X, heads, classes):
+    """Logarithm of the probability of each class by each head.
+
+    Shape (n_heads, n_samples, n_classes); minus infinity for classes that a head does
+    not know. A head with a single class had nothing to tell it from, and gives it what
+    it would have if all classes were as probable.
+    """
+    shares = np.full((len(heads), len(X), len(classes)), -np.inf)
+    for share, head in zip(shares, heads, strict=True):
+        known = np.searchsorted(classes, head.classes)
+        share[:, known] = log_softmax(X @ head.coef.T + head.intercept, axis=1)
+        if len(known) == 1:
+            share[:, known] = -np.log(len(classes))
+    return shares
+
+
+def average(shares, weights):
+    """Logarithm of weighted probabilities; ``weights`` of each head and class."""
+    return logsumexp(shares, axis=0, b=weights[:, None])
+
+
+def count_votes(shares, consistent):
+    """Logarithm of votes, the mean probability being one more vote that breaks ties.
+
+    A head votes for the class that it takes as most probable; if ``consistent``, only
+    where this is more probable than all others together.
+    """
+    n_heads, n_samples, n_classes = shares.shape
+    votes = np.zeros((n_samples, n_classes))
+    for share in shares:
+        best = share.argmax(axis=1)
+        counts = share.max(axis=1) > np.log(0.5) if consistent else np.ones(n_samples)
+        votes[np.arange(n_samples), best] += counts
+    mean = average(shares, np.full((n_heads, n_classes), 1 / n_heads))
+    with np.errstate(divide="ignore"):
+        return np.logaddexp(np.log(votes), mean) - np.log(n_heads + 1)
+
+
+def stack_heads(coef, pooled):
+    """Weights and intercepts of the best combination of scores, by least squares.
+
+    ``coef`` are the weights of all heads together; the statistics of the rows say all
+    about the scores that is needed to regress the labels on them.
+    """
+    priors = pooled.counts / pooled.counts.sum()
+    mean = pooled.mean
+    covariance = coef @ pooled.covariance("total") @ coef.T
+    # a head that always says the same has no weight
+    constant = is_constant(covariance.diagonal(), coef @ mean, pooled.n_samples)
+    deviation = np.sqrt(np.where(constant, np.inf, covariance.diagonal()))
+    correlation = covariance / deviation / deviation[:, None]
+    np.fill_diagonal(correlation, 1 + STACK_RIDGE)
+    between = priors * ((pooled.means - mean) @ coef.T / deviation).T
+    solved = cho_solve((cholesky(correlation), True), between) / deviation[:, None]
+    stacked = solved.T @ coef
+    return stacked, priors - stacked @ mean

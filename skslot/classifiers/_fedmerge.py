@@ -1,13 +1,27 @@
 """FedMerge: heads of the clients, merged by the curvature of their losses."""
 
+from functools import partial
 from numbers import Real
 
+import numpy as np
+from numpy.linalg import cholesky
+from scipy.linalg import cho_solve
+from scipy.sparse.linalg import LinearOperator, cg
+from scipy.special import softmax
+from sklearn.utils.class_weight import compute_sample_weight
+
 from .._sklearn_compat import Interval, StrOptions
+from .._warnings import warn_user
 from ..exchange import CurvedHead
+from ..statistics import average_rows, is_constant
 from ._aligned import FoldedHeadsMixin
-from ._linear_heads import LocalHeadsMixin, train_logistic
-from ._merging import merge_heads
+from ._local_heads import LocalHeadsMixin, train_head
 from ._one_shot import OneShotClassifier
+from ._training import fit_softmax
+
+# Added to the diagonal, in its own unit: where no client has curvature, the average of
+# heads stays.
+LEAST_CURVATURE = 1e-10
 
 
 class FedMergeClassifier(FoldedHeadsMixin, LocalHeadsMixin, OneShotClassifier):
@@ -139,15 +153,176 @@ class FedMergeClassifier(FoldedHeadsMixin, LocalHeadsMixin, OneShotClassifier):
         self.verbose = verbose
 
     def _summarize(self, X, y, classes, client, seed):
-        head = train_logistic(X, y, self.l2, self.local_softmax == "balanced")
-        return self._head_message(X, y, *head, self.curvature, client)
+        balanced = "balanced" if self.local_softmax == "balanced" else None
+        weights = compute_sample_weight(balanced, y)
+        fit = partial(fit_softmax, sample_weight=weights, l2=self.l2)
+        coef, intercept = train_head(X, y, fit)
+        parts = {}
+        if self.curvature in ("kfac", "diag"):
+            shares = softmax(X @ coef.T + intercept, axis=1)
+        if self.curvature == "kfac":
+            parts["class_curvature"] = class_curvature(shares)
+        elif self.curvature == "diag":
+            parts["fisher"] = fisher_diagonal(X, shares)
+        head = coef, intercept
+        return self._head_message(X, y, head, self.curvature, client, **parts)
 
     def _learn(self, messages, seed):
-        self._check_curvature(messages, self.curvature, f"curvature={self.curvature!r}")
+        self._check_heads(messages, self.curvature, f"curvature={self.curvature!r}")
         self._fit_aligner(messages)
-        self._warn_if_all_have_one_class(messages)
         self.classes_, self.coef_, self.intercept_ = merge_heads(
             lambda: self._aligned_messages(messages, CurvedHead.pushed),
             self.curvature,
             self.off_diagonal,
         )
+
+
+# ------------------------------------------------------------------ at the client
+
+
+def class_curvature(shares):
+    """Average ``diag(p) - p p^T`` over rows ``p`` of probabilities."""
+    products = shares.T @ shares / len(shares)
+    curvature = -(products + products.T) / 2
+    np.fill_diagonal(curvature, 0.0)
+    # rows add up to zero, which rounding must not change
+    np.fill_diagonal(curvature, -curvature.sum(axis=0))
+    return curvature
+
+
+def fisher_diagonal(X, shares):
+    """Compute the diagonal of the curvature for centred samples and the intercept."""
+    spread = shares * (1 - shares)
+    squares = np.square(X - average_rows(X))
+    return np.column_stack([spread.T @ squares / len(X), spread.mean(axis=0)])
+
+
+# ------------------------------------------------------------------ at the server
+#
+# Weights and intercept of a class are one vector here, for samples that are centred at
+# one origin for all clients and end in a one. A class is merged from the clients that
+# hold it. A client with a single class is excluded, as its head is zero.
+
+
+def merge_heads(heads, curvature, off_diagonal):
+    """Return classes, weights and intercepts merged from the heads of all clients.
+
+    ``heads()`` returns an iterator over the CurvedHead of each client.
+    """
+    classes = np.unique(np.concatenate([head.classes for head in heads()]))
+    holders, means = [], []
+    for head in heads():
+        holders.append(np.isin(classes, head.classes) & (len(head.classes) > 1))
+        means.append(np.zeros(head.n_features) if curvature == "none" else head.mean)
+    holders, origin = np.array(holders), average_rows(np.array(means))
+
+    def clients():
+        for head in heads():
+            if len(head.classes) > 1:
+                intercept = head.intercept + head.coef @ origin
+                weights = np.column_stack([head.coef, intercept])
+                yield np.searchsorted(classes, head.classes), weights, head
+
+    merged = np.zeros((len(classes), len(origin) + 1))
+    for where, weights, _ in clients():
+        merged[where] += weights
+    merged /= np.maximum(holders.sum(axis=0), 1)[:, None]
+    if curvature == "diag":
+        merged = merge_by_diagonal(clients(), merged, origin)
+    elif curvature == "gram":
+        merged = merge_by_gram(clients(), merged, origin, holders, off_diagonal)
+    elif curvature == "kfac":
+        merged = merge_by_factors(clients(), merged, origin, off_diagonal)
+    coef = merged[:, :-1]
+    return classes, coef, merged[:, -1] - coef @ origin
+
+
+def merge_by_diagonal(clients, average, origin):
+    """Weigh each weight by its curvature at each client (Fisher merging)."""
+    total, sums = np.zeros_like(average), np.zeros_like(average)
+    for where, weights, head in clients:
+        fisher = head.fisher.copy()
+        # the same at the common origin, which is apart from that of the client
+        fisher[:, :-1] += fisher[:, -1:] * np.square(head.mean - origin)
+        total[where] += fisher
+        sums[where] += fisher * (weights - average[where])
+    apart = np.divide(sums, total, out=np.zeros_like(sums), where=total > 0)
+    return average + apart
+
+
+def merge_by_gram(clients, average, origin, holders, off_diagonal):
+    """Fit the scores of each head on the samples of its client (RegMean)."""
+    # classes that the same clients hold share one matrix
+    patterns, group = np.unique(holders, axis=1, return_inverse=True)
+    group = group.ravel()
+    grams = np.zeros((patterns.shape[1], average.shape[1], average.shape[1]))
+    sums = np.zeros_like(average)
+    for where, weights, head in clients:
+        gram = second_moments(head, origin, off_diagonal)
+        grams[np.unique(group[where])] += gram
+        sums[where] += (weights - average[where]) @ gram
+    merged = average.copy()
+    for index in np.unique(group[holders.any(axis=0)]):
+        own, gram = group == index, grams[index]
+        scale = np.sqrt(gram.diagonal())
+        scale[scale == 0] = np.inf  # a feature that is zero everywhere
+        scaled = gram / scale / scale[:, None]
+        np.fill_diagonal(scaled, 1 + LEAST_CURVATURE)
+        apart = cho_solve((cholesky(scaled), True), (sums[own] / scale).T).T
+        merged[own] += apart / scale
+    return merged
+
+
+def merge_by_factors(clients, average, origin, off_diagonal):
+    """Solve for the weights under the curvature of classes times that of features.
+
+    This is the Laplace approximation of each client. The system is semi-definite:
+    adding the same vector to all classes of a client costs nothing.
+    """
+    forms, residual = [], np.zeros_like(average)
+    diagonal = np.zeros_like(average)
+    for where, weights, head in clients:
+        gram = second_moments(head, origin, off_diagonal)
+        # rounding on the wire must not give scores a cost that all classes share
+        curvature = head.class_curvature - head.class_curvature.mean(axis=0)
+        curvature -= curvature.mean(axis=1, keepdims=True)
+        forms.append((where, curvature, gram))
+        residual[where] += curvature @ (weights - average[where]) @ gram
+        diagonal[where] += np.outer(curvature.diagonal(), gram.diagonal())
+    # Scaling both sides is the diagonal preconditioner, and frees the stopping
+    # criterion of the features' units.
+    scale = np.sqrt(np.where(diagonal > 0, diagonal, np.inf))
+
+    def apply(flat):
+        weights, image = flat.reshape(scale.shape) / scale, np.zeros_like(scale)
+        for where, curvature, gram in forms:
+            image[where] += curvature @ weights[where] @ gram
+        return (image / scale).ravel()
+
+    operator = LinearOperator((scale.size, scale.size), apply, dtype=np.float64)
+    target = (residual / scale).ravel()
+    apart, stopped_at = cg(operator, target, rtol=1e-10, maxiter=2000)
+    if stopped_at > 0:
+        warn_user(
+            "merging by curvature='kfac' did not converge; a smaller off_diagonal "
+            "makes it easier."
+        )
+    return average + apart.reshape(scale.shape) / scale
+
+
+def second_moments(head, origin, off_diagonal):
+    """Average ``z z^T`` over the samples of a client, centred and ending in a one.
+
+    Off-diagonal entries are multiplied by ``off_diagonal``. Features that stay at the
+    origin have moments of exactly zero: what rounding leaves of them would be divided
+    by itself.
+    """
+    mean = np.r_[head.mean - origin, 1.0]
+    moments = np.outer(mean, mean)
+    moments[:-1, :-1] += head.covariance
+    diagonal = moments.diagonal().copy()
+    constant = is_constant(diagonal, np.r_[origin, 0.0], head.n_samples)
+    moments *= off_diagonal
+    np.fill_diagonal(moments, diagonal)
+    moments[constant] = moments[:, constant] = 0.0
+    return moments

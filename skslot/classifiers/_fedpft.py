@@ -5,22 +5,17 @@ from math import fsum
 from numbers import Integral, Real
 
 import numpy as np
+from scipy.linalg import svd
 
+from .._linalg import pack_triangle, unpack_triangle
 from .._sklearn_compat import HasMethods, Interval, StrOptions
 from ..exchange import ClassMixtures
-from ..statistics import FeatureMoments
+from ..statistics import FeatureMoments, average_rows, is_constant
 from ._aligned import AlignedClassifierMixin
-from ._mixtures import (
-    COVARIANCE_TYPES,
-    Outline,
-    check_can_be_drawn,
-    draw_rows,
-    fit_mixture,
-    merge_by_class,
-    ranks_by_content,
-)
 from ._one_shot import OneShotClassifier
-from ._server_estimator import ServerEstimatorMixin, choose_estimator
+from ._training import ServerEstimatorMixin, fit_logistic, train_estimator
+
+COVARIANCE_TYPES = ("spherical", "diag", "full", "lowrank")
 
 
 class FedPFTClassifier(ServerEstimatorMixin, AlignedClassifierMixin, OneShotClassifier):
@@ -215,52 +210,264 @@ class FedPFTClassifier(ServerEstimatorMixin, AlignedClassifierMixin, OneShotClas
         )
 
     def _learn(self, messages, seed):
-        from ._logistic import UnitFreeLogisticRegression  # other servers need none
-
-        outlines = [Outline.of(m) for m in messages if isinstance(m, ClassMixtures)]
-        self._check_can_be_drawn(outlines)
+        keys, scatters, clients = [], [], []
+        for message in self._labelled(messages):
+            keys.append(content_key(message))
+            scatters.append(scatter_within(message))
+            counts = dict(zip(message.classes, message.counts.tolist(), strict=True))
+            clients.append((message.client, counts, message.n_features))
+        self._check_can_be_drawn(clients)
         self._fit_aligner(messages)
-        parts = self._draw(messages, outlines, seed)
-        rows, labels = map(np.concatenate, zip(*parts, strict=True))
-        self._say(f"training on {len(labels)} rows drawn")
-        default = UnitFreeLogisticRegression(max_iter=1000)
-        self.estimator_ = choose_estimator(self.estimator, default, labels, seed)
-        self.estimator_.fit(rows, labels)
-        self.classes_ = self.estimator_.classes_
-
-    def _draw(self, messages, outlines, seed):
-        """Rows and labels drawn from each message, or from all merged by class."""
-        total = sum(each.n_samples for each in outlines)
         # an exact sum does not depend on the order of the messages
-        variance = fsum(each.n_samples * each.variance for each in outlines) / total
+        variance = fsum(scatters) / sum(sum(rows.values()) for _, rows, _ in clients)
         draw = partial(draw_rows, draws=self.draws, ridge=self.reg_covar * variance)
         if self.pool == "class":
             merged = merge_by_class(self._with_maps(messages))
-            return [draw(merged, rng=np.random.default_rng(seed))]
-        parts = [None] * len(outlines)
-        ranks = ranks_by_content(outlines)
-        for rank, each in zip(ranks, self._with_maps(messages), strict=True):
-            message, client_map = each
-            rows, labels = draw(message, rng=np.random.default_rng([seed, rank]))
-            if client_map is not None:
-                rows = client_map.transform(rows)
-            parts[rank] = rows, labels
-        return parts
+            rows, labels = draw(merged, rng=np.random.default_rng(seed))
+        else:
+            # neither names nor the order of arrival change what is drawn
+            ranks = np.argsort(sorted(range(len(keys)), key=keys.__getitem__))
+            parts = [None] * len(keys)
+            for rank, each in zip(ranks, self._with_maps(messages), strict=True):
+                message, client_map = each
+                drawn, owners = draw(message, rng=np.random.default_rng([seed, rank]))
+                if client_map is not None:
+                    drawn = client_map.transform(drawn)
+                parts[rank] = drawn, owners
+            rows, labels = map(np.concatenate, zip(*parts, strict=True))
+        self._say(f"training on {len(labels)} rows drawn")
+        default = partial(fit_logistic, scaling="common", max_iter=1000)
+        self.estimator_ = train_estimator(
+            self.estimator, rows, labels, seed, default=default
+        )
+        self.classes_ = self.estimator_.classes_
 
-    def _check_can_be_drawn(self, outlines):
-        """Refuse more rows than fit in memory, which anybody may claim to have."""
-        if not outlines:
+    def _check_can_be_drawn(self, clients):
+        """Refuse more rows than fit in memory, which anybody may claim to have.
+
+        ``clients`` has the name, the rows of each class and the number of features of
+        each client with labels.
+        """
+        if not clients:
             return
+        sizes = [sum(rows.values()) for _, rows, _ in clients]
         if self.draws == "counts":
-            most = max(outlines, key=lambda each: each.n_samples)
-            n_rows = sum(each.n_samples for each in outlines)
+            n_rows, most = sum(sizes), np.argmax(sizes)
             remedy = (
-                f"Client {most.client!r} says that it has {most.n_samples} of them: if "
-                "that is wrong, leave its message out; otherwise pass a number as "
+                f"Client {clients[most][0]!r} says that it has {sizes[most]} of them: "
+                "if that is wrong, leave its message out; otherwise pass a number as "
                 "draws."
             )
         else:
-            held = [label for each in outlines for label in each.classes]
+            held = [label for _, rows, _ in clients for label in rows]
             cells = len(set(held)) if self.pool == "class" else len(held)
             n_rows, remedy = cells * self.draws, f"Lower draws={self.draws}."
-        check_can_be_drawn(n_rows, outlines[0].n_features, remedy)
+        n_features, most = clients[0][2], ClassMixtures.MOST_NUMBERS
+        if n_rows * n_features > most:
+            raise ValueError(
+                f"drawing {n_rows} rows of {n_features} features would take "
+                f"{n_rows * n_features / 2**27:.0f} GB, and at most "
+                f"{most / 2**27:.0f} are allowed. {remedy}"
+            )
+
+
+# ------------------------------------------------------------------ at the client
+
+
+def fit_mixture(X, n_components, covariance_type, n_loadings, reg_covar, seed):
+    """Fit a mixture to the samples of one class; return its flat parameters."""
+    if n_components > 1:
+        n_components = min(n_components, len(np.unique(X, axis=0)))
+    if n_components == 1:
+        mean, covariance = single_gaussian(X, covariance_type, n_loadings)
+        return np.ones(1), mean[None], covariance[None]
+    # brings clusters and neighbours along, of which a server has no use
+    from sklearn.mixture import GaussianMixture
+
+    # GaussianMixture cancels far from zero, and its reg_covar has a unit
+    centre = average_rows(X)
+    variances = np.mean((X - centre) ** 2, axis=0)
+    scale = np.sqrt(variances.mean())
+    if is_constant(variances, centre, len(X)).all():
+        scale = 1.0
+    mixture = GaussianMixture(
+        n_components,
+        covariance_type=covariance_type,
+        reg_covar=reg_covar,
+        random_state=seed,
+    ).fit((X - centre) / scale)
+    # reg_covar is taken out again: it is added, once, where rows are drawn
+    if covariance_type == "full":
+        covariances = mixture.covariances_ - reg_covar * np.eye(len(centre))
+        covariances = np.array([pack_triangle(c) for c in covariances])
+    else:
+        covariances = (mixture.covariances_ - reg_covar).reshape(n_components, -1)
+    return mixture.weights_, scale * mixture.means_ + centre, scale**2 * covariances
+
+
+def single_gaussian(X, covariance_type, n_loadings=1):
+    """Return the mean and flat covariance of one Gaussian, in closed form."""
+    mean = average_rows(X)
+    centred = X - mean
+    if covariance_type == "full":
+        return mean, pack_triangle(centred.T @ centred / len(X))
+    if covariance_type == "lowrank":
+        return mean, _principal_loadings(centred, n_loadings)
+    if covariance_type == "diag":
+        return mean, np.einsum("ij,ij->j", centred, centred) / len(X)
+    return mean, np.array([np.vdot(centred, centred) / X.size])
+
+
+def _principal_loadings(centred, n_loadings):
+    """Return the flat loadings, and the deviation that they leave to a feature.
+
+    This is the maximum of the likelihood of probabilistic principal component analysis.
+    Where rows span fewer directions than there are loadings, the others are zero.
+    """
+    n_samples, n_features = centred.shape
+    n_loadings = min(n_loadings, n_features)
+    if n_samples > n_features:  # the same singular values and axes, of a smaller matrix
+        centred = np.linalg.qr(centred, mode="r")
+    _, lengths, axes = svd(centred, full_matrices=False)
+    variances = lengths**2 / n_samples
+    left = max(n_features - n_loadings, 1)
+    residual = variances[n_loadings:].sum() / left
+    excess = np.maximum(variances[:n_loadings] - residual, 0.0)
+    loadings = np.zeros((n_loadings, n_features))
+    loadings[: len(excess)] = np.sqrt(excess)[:, None] * axes[: len(excess)]
+    return np.append(loadings, np.sqrt(residual))
+
+
+# ------------------------------------------------------------------ at the server
+
+
+def content_key(message):
+    """Return a key that orders messages by what is in them.
+
+    Numbers are compared along a generic direction: that order is the same in all units
+    of the features, and rounding hardly ever changes it, as it would that of a feature
+    which is constant. Messages with equal keys are equal.
+    """
+    numbers = message.means, message.covariances, message.weights
+    for_alignment = message.covariance_triangle, message.shrinkage
+    directions = (
+        float(array.ravel() @ np.sin(np.arange(1.0, array.size + 1)))
+        for array in numbers + for_alignment
+    )
+    counts, n_components = message.counts.tolist(), message.n_components.tolist()
+    return message.classes, counts, n_components, *directions
+
+
+def scatter_within(message):
+    """Sum the variances within components over rows, averaged over features."""
+    # a component far from zero may have less than none, by rounding
+    variances = np.maximum(message.component_variances, 0.0)
+    return float(message.component_rows @ variances)
+
+
+def draw_rows(message, draws, ridge, rng):
+    """Draw rows from the mixture of each class; return them with their labels.
+
+    ``draws`` rows are drawn of each class, or as many as the client has if it is
+    "counts". ``ridge`` is added to all variances.
+    """
+    rows, labels, start = [], [], 0
+    for label, count, n_components in zip(
+        message.classes, message.counts, message.n_components, strict=True
+    ):
+        components = slice(start, start + n_components)
+        weights = message.weights[components] / message.weights[components].sum()
+        n_rows = int(count) if draws == "counts" else draws
+        shares = rng.multinomial(n_rows, weights)
+        for index, share in enumerate(shares, start=start):
+            noise = _centred_noise(rng, share, message.n_features)
+            rows.append(message.means[index] + _spread(noise, message, index, ridge))
+        labels += [label] * n_rows
+        start += n_components
+    return np.vstack(rows), labels
+
+
+def _centred_noise(rng, n_samples, n_features):
+    """Draw white noise whose rows average to zero.
+
+    The rows drawn then have the mean of their component exactly, and not only up to the
+    error of a small sample, which the client's own rows have already added once.
+    """
+    noise = rng.standard_normal((n_samples, n_features))
+    if n_samples > 1:
+        noise -= noise.mean(axis=0)
+        noise *= np.sqrt(n_samples / (n_samples - 1))
+    return noise
+
+
+def _spread(noise, message, index, ridge):
+    """Give white noise the covariance of a component.
+
+    The noise is multiplied by the symmetric root, which unlike a Cholesky factor hardly
+    feels rounding, and unlike loadings has no sign.
+    """
+    flat, kind = message.covariances[index], message.covariance_type
+    if kind == "full":
+        eigenvalues, vectors = np.linalg.eigh(unpack_triangle(flat))
+        roots = np.sqrt(np.maximum(eigenvalues, 0.0) + ridge)
+        return noise @ ((vectors * roots) @ vectors.T)
+    if kind == "lowrank":
+        loadings, residual = _loadings(flat, message.n_features)
+        _, lengths, axes = svd(loadings, full_matrices=False)
+        base = np.sqrt(residual + ridge)
+        roots = np.sqrt(lengths**2 + residual + ridge)
+        return base * noise + ((noise @ axes.T) * (roots - base)) @ axes
+    return noise * np.sqrt(np.maximum(flat, 0.0) + ridge)
+
+
+def merge_by_class(messages_and_maps):
+    """Merge all components of each class into one Gaussian of their moments.
+
+    Components are merged after the map of their client, which may be None.
+    """
+    merged = {}
+    for message, client_map in messages_and_maps:
+        matrix, offset = (None, None) if client_map is None else client_map.affine
+        owners = np.repeat(np.arange(len(message.classes)), message.n_components)
+        for index, count in enumerate(message.component_rows):
+            mean, covariance = message.means[index], _covariance(message, index)
+            if matrix is not None:
+                mean, covariance = matrix @ mean, matrix @ covariance @ matrix.T
+            if offset is not None:
+                mean = mean + offset
+            label = message.classes[owners[index]]
+            total, centre, pooled = merged.get(label, (0.0, mean, covariance))
+            share = count / (total + count) if count else 0.0
+            apart = mean - centre
+            pooled = (1 - share) * pooled + share * covariance
+            pooled += np.outer(share * (1 - share) * apart, apart)
+            merged[label] = total + count, centre + share * apart, pooled
+    classes = sorted(merged)
+    counts, means, pooled = zip(*(merged[label] for label in classes), strict=True)
+    return ClassMixtures(
+        classes,
+        "full",
+        np.rint(counts).astype(np.int64),
+        np.ones(len(classes), dtype=np.int32),
+        np.ones(len(classes)),
+        np.array(means),
+        np.array([pack_triangle(each) for each in pooled]),
+        np.empty(0),
+        np.empty(0),
+    )
+
+
+def _covariance(message, index):
+    """Return the covariance of a component as a matrix."""
+    flat, n_features = message.covariances[index], message.n_features
+    if message.covariance_type == "full":
+        return unpack_triangle(flat)
+    if message.covariance_type == "lowrank":
+        loadings, residual = _loadings(flat, n_features)
+        return loadings.T @ loadings + residual * np.eye(n_features)
+    return np.diag(np.broadcast_to(flat, n_features))
+
+
+def _loadings(flat, n_features):
+    """Return the loadings as rows, and the variance that they leave."""
+    return flat[:-1].reshape(-1, n_features), flat[-1] ** 2

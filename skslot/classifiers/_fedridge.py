@@ -1,15 +1,16 @@
 """FedRidge: least squares to one-hot labels, from one round of class statistics."""
 
-from numbers import Real
+import re
+from numbers import Integral, Real
 
 import numpy as np
 from scipy.linalg import cho_solve
 from sklearn.base import clone
 from sklearn.utils.class_weight import compute_class_weight
+from sklearn.utils.validation import check_array
 
 from .._sklearn_compat import HasMethods, Interval, StrOptions
 from ._class_statistics import ClassStatisticsClassifier
-from ._feature_map import check_is_shared, features_before, map_features, name_map
 from ._gaussian import factorise
 
 ALPHA_REMEDY = "so alpha=0 or a tiny alpha cannot invert it; use a larger one."
@@ -311,3 +312,47 @@ def ridge_head(pooled, alpha, scale_alpha=True, fit_intercept=True):
     moments = shares[:, None] * (pooled.means - (1.0 - stays) * mean)
     coef = cho_solve((factor, True), moments.T).T
     return coef, (1.0 - stays) * (shares - coef @ mean)
+
+
+def map_features(feature_map, X):
+    """Map samples by a map that is fitted to their number of columns alone."""
+    fitted = clone(feature_map).fit(np.zeros((2, X.shape[1])))
+    return check_array(fitted.transform(X), dtype=(np.float64, np.float32), order="C")
+
+
+def check_is_shared(feature_map, n_features):
+    """Reject a map that would differ between clients."""
+    for name, value in feature_map.get_params().items():
+        if name.split("__")[-1] == "random_state" and not isinstance(value, Integral):
+            raise ValueError(
+                f"feature_map has {name}={value!r}, so each client would draw a map of "
+                f"its own; set it to an integer that all clients share."
+            )
+    rows = np.random.default_rng(0).uniform(size=(16, n_features))
+    first, second = (
+        np.asarray(clone(feature_map).fit(some).transform(rows))
+        for some in (rows[:6], rows[6:])
+    )
+    if not np.array_equal(first, second):
+        raise ValueError(
+            f"feature_map {type(feature_map).__name__} depends on the rows that it is "
+            "fitted to, which clients do not share; choose one whose fit needs no more "
+            "than the number of features, such as RBFSampler or PolynomialCountSketch "
+            "with numbers for gamma and random_state."
+        )
+
+
+def name_map(feature_map, n_features):
+    """Return a fingerprint of the map and its number of input features."""
+    params = sorted(feature_map.get_params(deep=False).items())
+    listed = ", ".join(f"{name}={value!r}" for name, value in params)
+    return f"{n_features} features through {type(feature_map).__name__}({listed})"
+
+
+def features_before(fingerprint):
+    """Return the number of input features in a fingerprint of :func:`name_map`.
+
+    None if the fingerprint is of another kind.
+    """
+    match = re.match(r"(\d+) features through ", fingerprint or "")
+    return int(match[1]) if match else None

@@ -6,10 +6,11 @@ from numbers import Real
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from .._clients import check_client_name, shorten
 from .._linalg import pack_triangle
 from .._sklearn_compat import HasMethods, Interval, StrOptions
+from .._text import shorten
 from ..alignment import MixedEffectsAligner
+from ..base import check_client_name, refuse_without_noise
 from ..effects import fit_unlabelled
 from ..exchange import (
     ClassStatistics,
@@ -202,14 +203,14 @@ default="pooled"
             What was found out about the client.
         """
         check_is_fitted(self)
-        self._refuse_without_noise("add_client")
+        refuse_without_noise(self, "add_client")
         check_client_name(client, needed=True)
         if client in self.aligner_._clients():
             raise ValueError(
                 f"client {client!r} is known already; adapt_client learns from more of "
                 "its rows, and reset_client forgets one that joined later."
             )
-        X = self._read_joining_client(X, client)
+        X = self._read_client(X, client, fitted=True)
         self.aligner_.add_client(X, client, y)
         self._forget(client)
         fit = self.aligner_._joined[client].guess
@@ -239,9 +240,9 @@ default="pooled"
             What was found out about the client.
         """
         check_is_fitted(self)
-        self._refuse_without_noise("adapt_client")
+        refuse_without_noise(self, "adapt_client")
         self._check_known(client)
-        X = self._read_joining_client(X, client)
+        X = self._read_client(X, client, fitted=True)
         rows = self._linear_map(client)._move(X.astype(np.float64, copy=False))
         fit = fit_unlabelled(
             self.aligner_._aligned().model,

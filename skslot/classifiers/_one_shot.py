@@ -4,7 +4,6 @@ from dataclasses import replace
 from numbers import Integral
 
 import numpy as np
-from joblib import Parallel, delayed
 from scipy.special import log_softmax, softmax
 from sklearn.base import ClassifierMixin
 from sklearn.metrics import accuracy_score
@@ -12,17 +11,13 @@ from sklearn.utils import (
     check_random_state,
     column_or_1d,
 )
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from .._clients import (
-    ClientGroups,
-    check_client_name,
+from ..base import (
+    FederatedEstimator,
+    check_classes_agreed,
     refuse_lost_labels,
-    remedy,
 )
-from .._warnings import warn_user
-from ..base import FederatedEstimator
 from ..exchange import LinearModel, receive
 
 
@@ -110,10 +105,7 @@ class OneShotClassifier(ClassifierMixin, FederatedEstimator):
         "verbose": ["verbose"],
     }
 
-    # How clients run side by side: "threads" where the work is in BLAS.
-    _prefer = "threads"
-    # Whether the classifier depends on which rows are of one client.
-    _ids_matter = True
+    _needs_labels = True
 
     def __init__(
         self,
@@ -172,7 +164,7 @@ class OneShotClassifier(ClassifierMixin, FederatedEstimator):
         """
         self._validate_params()
         self._aggregate(messages, self._draw_seed())
-        self._forget_names()
+        vars(self).pop("feature_names_in_", None)  # of an earlier fit
         return self
 
     def linear_model(self):
@@ -324,51 +316,9 @@ class OneShotClassifier(ClassifierMixin, FederatedEstimator):
         predicted = self.predict(X, client_ids)
         return accuracy_score(y, predicted, sample_weight=sample_weight)
 
-    def _validate_rows(self, X, y, client_ids):
-        self._refuse_one_id_for_all(client_ids)
-        X, groups = self._read_rows(X, client_ids, reset=True)
-        if client_ids is None and self.client_column is None and self._ids_matter:
-            warn_user(
-                f"fitted without client_ids: all rows are one client. {remedy()} An "
-                "aligner before this classifier hands its column on with "
-                "keep_client_column=True."
-            )
-        y = self._check_labels(y, X)
-        check_classification_targets(y)
-        return X, y, groups
-
-    @property
-    def _labels_missing(self):
-        name = type(self).__name__
-        return f"{name} requires y to be passed, but the target y is None."
-
-    def _client_updates(self, X, y, groups):
-        def step(X, y, classes, client):
-            return self.client_update(X, y, classes=classes, client=client)
-
-        return self._run_clients(step, X, y, groups)
-
-    def _run_clients(self, step, X, y, groups):
-        """Messages of all clients, in their order, with progress if asked for."""
-        classes = np.unique(y)
-        run = Parallel(n_jobs=self.n_jobs, prefer=self._prefer, return_as="generator")
-        jobs = (
-            delayed(step)(X[rows], y[rows], classes, client)
-            for client, rows in zip(groups.clients, groups.rows, strict=True)
-        )
-        messages = []
-        for message in run(jobs):
-            messages.append(message)
-            self._say_done(message, f"{len(messages)}/{len(groups.clients)}")
-        return messages
-
-    def _say_done(self, message, count):
-        self._say(f"client {message.client!r} done ({count})")
-
     def _client_rows(self, X, y, classes, client):
         """Checked arrays of one client; labels outside of ``classes`` are refused."""
-        check_client_name(client)
-        self._check_classes_agreed(classes, client)
+        check_classes_agreed(self, classes, client)
         X = self._read_client(X, client)
         y = self._check_labels(y, X)
         if classes is not None:
@@ -429,6 +379,3 @@ class OneShotClassifier(ClassifierMixin, FederatedEstimator):
 
     def _scores(self, X):
         return X @ self.coef_.T + self.intercept_
-
-    def _groups_without_ids(self, n_samples):
-        return ClientGroups.single(None, n_samples)

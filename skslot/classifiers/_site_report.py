@@ -5,8 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from .._clients import shorten
-from .._text import printable
+from .._text import printable, shorten
 from .._warnings import warn_user
 
 # Set by looking at reports on PACS and the embedded digits.

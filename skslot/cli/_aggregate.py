@@ -6,8 +6,7 @@ from contextlib import nullcontext, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 
-from .._clients import client_order, column_differences
-from .._text import count_table, printable
+from .._text import client_order, column_differences, count_table, printable
 from .._warnings import ignored
 from ._arguments import (
     fraction_or,

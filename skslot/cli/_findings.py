@@ -5,8 +5,8 @@ from functools import cached_property
 
 import numpy as np
 
-from .._clients import clients_array
 from ..alignment import FederatedOTAligner, automatic_tau
+from ..base import clients_array
 from ..classifiers import MixedEffectsClassifier
 from ..exchange import (
     ClassStatistics,

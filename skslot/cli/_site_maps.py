@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from .._clients import column_differences, shorten
-from .._text import printable, quoted
+from .._text import column_differences, printable, quoted, shorten
 from .._warnings import warn_user
 from ._terminal import plain_warnings
 

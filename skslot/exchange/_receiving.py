@@ -12,13 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._clients import (
-    column_differences,
-    number_unnamed,
-    shorten,
-    warn_of_lost_classes,
-)
-from .._warnings import warn_user
+from .._text import column_differences, number_unnamed, shorten
+from .._warnings import warn_of_lost_classes, warn_user
 from ..trust import ClientScreen, cap_shares, guard_clients
 from ._errors import MessageError, short
 from ._facts import facts_of, fingerprint_names, weigh

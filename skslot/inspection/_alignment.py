@@ -4,8 +4,8 @@ import numpy as np
 from sklearn.decomposition import PCA
 from sklearn.utils import check_consistent_length, column_or_1d
 
-from .._clients import clients_array
 from ..alignment import MixedEffectsAligner
+from ..base import clients_array
 from ._alignment_report import fitted_parts, with_own_offsets
 from ._drawing import (
     CLASS_COLOURS,

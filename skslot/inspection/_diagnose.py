@@ -6,7 +6,10 @@ from numbers import Integral
 import numpy as np
 from sklearn.utils import check_array
 
-from .._clients import (
+from .._sklearn_compat import StrOptions, validate_params
+from .._warnings import ignored
+from ..alignment import FederatedOTAligner
+from ..base import (
     FEATURES,
     ClientGroups,
     assert_finite_by_client,
@@ -15,9 +18,6 @@ from .._clients import (
     number_clients,
     split_client_column,
 )
-from .._sklearn_compat import StrOptions, validate_params
-from .._warnings import ignored
-from ..alignment import FederatedOTAligner
 from ..classifiers import FedCGSClassifier, FedQDAClassifier, MixedEffectsClassifier
 from ..model_selection import class_table
 from ..statistics import average_rows, is_constant

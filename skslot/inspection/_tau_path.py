@@ -8,14 +8,14 @@ from sklearn.base import clone
 from sklearn.model_selection import check_cv, cross_validate
 from sklearn.utils.validation import check_is_fitted
 
-from .._clients import (
+from ..alignment import FederatedOTAligner, MixedEffectsAligner
+from ..base import (
     ClientGroups,
     client_column_of,
     clients_array,
     parameter_of_type,
     split_client_column,
 )
-from ..alignment import FederatedOTAligner, MixedEffectsAligner
 from ..classifiers import MixedEffectsClassifier
 from ..metrics import ClientScorer
 from ..model_selection import CellHoldoutKFold

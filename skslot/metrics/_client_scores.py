@@ -14,9 +14,9 @@ from sklearn.utils import check_consistent_length, column_or_1d
 from sklearn.utils.metadata_routing import get_routing_for_object
 from sklearn.utils.metaestimators import available_if
 
-from .._clients import ClientGroups, clients_array, remedy, split_client_column
 from .._sklearn_compat import StrOptions
 from .._text import text_table
+from ..base import ClientGroups, clients_array, remedy, split_client_column
 
 # What balanced accuracy warns of; where clients lack classes, that is no news.
 CLASSES_LACK = "y_pred contains classes not in y_true|A single label was found"

@@ -15,7 +15,6 @@ from sklearn.utils.metadata_routing import get_routing_for_object
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from .._clients import client_column_of, parameter_of_type, split_client_column
 from .._sklearn_compat import Interval, _num_samples
 from .._text import text_table
 from .._warnings import ignored, warn_user
@@ -25,6 +24,7 @@ from ..alignment import (
     MixedEffectsAligner,
     automatic_tau,
 )
+from ..base import client_column_of, parameter_of_type, split_client_column
 from ..metrics import ClientScorer
 from ._splitters import CellHoldoutKFold
 

@@ -7,9 +7,9 @@ from sklearn.base import BaseEstimator
 from sklearn.model_selection import LeaveOneGroupOut
 from sklearn.utils import check_random_state, column_or_1d
 
-from .._clients import number_clients, split_client_column
 from .._sklearn_compat import Interval, StrOptions, _num_samples
 from .._warnings import warn_user
+from ..base import number_clients, split_client_column
 
 
 class _ClientSplitter(BaseEstimator):

@@ -5,9 +5,12 @@ from dataclasses import replace
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from .._clients import ClientGroups, check_client_name
 from .._sklearn_compat import _fit_context
-from ..base import FederatedTransformer
+from ..base import (
+    FederatedTransformer,
+    delete_client_name,
+    split_client_column,
+)
 from ..exchange import ColumnStatistics, feature_fingerprint, receive
 from ..statistics import column_moments, is_constant
 from ..trust import ClientScreen
@@ -96,7 +99,6 @@ class FederatedScaler(FederatedTransformer):
     _parameter_constraints: dict = {
         "with_mean": ["boolean"],
         "with_std": ["boolean"],
-        "keep_client_column": ["boolean"],
         **FederatedTransformer._parameter_constraints,
     }
 
@@ -139,7 +141,6 @@ class FederatedScaler(FederatedTransformer):
             The message to the server.
         """
         self._validate_params()
-        check_client_name(client)
         return _summarize(self._read_client(X, client), client)
 
     def server_aggregate(self, messages):
@@ -160,7 +161,7 @@ class FederatedScaler(FederatedTransformer):
         self._learn(received)
         n_features = received.senders[0].n_features
         self.n_features_in_ = n_features + (self.client_column is not None)
-        self._forget_names()
+        vars(self).pop("feature_names_in_", None)  # of an earlier fit
         return self
 
     @_fit_context(prefer_skip_nested_validation=True)
@@ -185,7 +186,7 @@ class FederatedScaler(FederatedTransformer):
         if hasattr(self, "_received"):
             received = self._received.messages
             known = {message.client: message for message in received}
-        X, groups = self._read_rows(X, client_ids, reset=not known, adding=True)
+        X, _, groups = self._validate_rows(X, None, client_ids, reset=not known)
         self._check_width(X)
         for added in self._client_updates(X, None, groups):
             client = added.client
@@ -243,9 +244,8 @@ class FederatedScaler(FederatedTransformer):
         check_is_fitted(self)
         has_column = self.client_column is not None and self.keep_client_column
         if has_column and np.shape(X)[1:] == (self.n_features_in_,):
-            rows, _ = self._read_client_column(X, client_ids)
-        else:
-            rows = self._check_features(X)
+            X, _, _ = split_client_column(X, self.client_column, client_ids)
+        rows = self._check_features(X)
         self._check_width(rows)
         original = rows.copy()
         if self.with_std:
@@ -256,11 +256,7 @@ class FederatedScaler(FederatedTransformer):
 
     # ------------------------------------------------------------------ helpers
 
-    def _validate_rows(self, X, y, client_ids):
-        self._refuse_one_id_for_all(client_ids)
-        X, groups = self._read_rows(X, client_ids, reset=True, adding=True)
-        self._check_width(X)
-        return X, None, groups
+    _ids_matter = False
 
     def _client_updates(self, X, y, groups):
         messages = super()._client_updates(X, y, groups)
@@ -298,10 +294,7 @@ class FederatedScaler(FederatedTransformer):
         names = getattr(self, "feature_names_in_", None)
         if names is None or self.client_column is None:
             return None if names is None else list(names)
-        return list(self._without_client_column(names))
-
-    def _groups_without_ids(self, n_samples):
-        return ClientGroups.single(None, n_samples)
+        return list(delete_client_name(names, self.client_column))
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

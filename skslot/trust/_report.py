@@ -3,8 +3,7 @@
 from dataclasses import asdict, dataclass, replace
 from math import isnan, nan
 
-from .._clients import shorten
-from .._text import text_table
+from .._text import shorten, text_table
 
 
 @dataclass(frozen=True)

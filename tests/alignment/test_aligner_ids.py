@@ -289,7 +289,7 @@ def test_the_remedy_is_not_routing_where_it_is_on(X, ids, method, routing):
 @pytest.mark.parametrize("method", ["fit", "partial_fit", "fit_transform"])
 def test_y_is_not_taken_as_ids(X, ids, method):
     aligner = FederatedOTAligner()
-    with pytest.warns(UserWarning, match="y was not taken as ids, all rows are one"):
+    with pytest.warns(UserWarning, match="No client_ids were passed"):
         getattr(aligner, method)(X, ids)
     assert aligner.clients_.tolist() == [None]
 

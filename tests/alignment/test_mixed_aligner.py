@@ -279,11 +279,11 @@ def test_offset_follows_a_shift_only_in_part():
 
 
 def test_labels_are_needed():
-    with pytest.raises(ValueError, match="needs y in fit.*FederatedOTAligner"):
+    with pytest.raises(ValueError, match="requires y to be passed.*FederatedOTAligner"):
         new().fit(X, client_ids=IDS)
-    with pytest.raises(ValueError, match="needs y in fit"):
+    with pytest.raises(ValueError, match="requires y to be passed"):
         new().partial_fit(X, client_ids=IDS)
-    with pytest.raises(ValueError, match="needs y in fit"):
+    with pytest.raises(ValueError, match="requires y to be passed"):
         new().client_update(X, client="Bern")
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         new().fit(X, Y[1:], client_ids=IDS)
@@ -297,7 +297,7 @@ def test_labels_of_any_kind(y):
 
 
 def test_single_client_stays_where_it_is():
-    with pytest.warns(UserWarning, match="fitted without client_ids"):
+    with pytest.warns(UserWarning, match="No client_ids were passed"):
         aligner = new("auto").fit(X, Y)
     assert np.array_equal(aligner.transform(X), X)
     assert aligner.variance_components_ == {"client": 0, "class": 0, "interaction": 0}

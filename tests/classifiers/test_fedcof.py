@@ -157,7 +157,7 @@ def test_helps_if_labels_differ_between_domains_and_costs_if_not(alpha, helps):
 # --------------------------------------------------------------------- edge cases
 
 
-@pytest.mark.filterwarnings("ignore:fitted without client_ids")
+@pytest.mark.filterwarnings("ignore:No client_ids were passed")
 def test_one_client_is_still_a_classifier():
     classifier = exact().fit(X, Y)
     assert classifier.score(X, Y) > 0.6

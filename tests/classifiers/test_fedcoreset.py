@@ -9,11 +9,11 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 
 from skslot import FedCoresetClassifier, FederatedOTAligner, MixedEffectsAligner
-from skslot.classifiers._coresets import cluster_rows, herd
+from skslot.classifiers._fedcoreset import cluster_rows, herd
 from skslot.datasets import make_shifted_clients
 from skslot.exchange import ClassRows, MessageError
 
-pytestmark = pytest.mark.filterwarnings("ignore:fitted without client_ids")
+pytestmark = pytest.mark.filterwarnings("ignore:No client_ids were passed")
 
 shifted = make_shifted_clients(
     n_samples=360, n_clients=3, n_classes=4, n_features=5, random_state=0

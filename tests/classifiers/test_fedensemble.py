@@ -8,10 +8,10 @@ from sklearn.linear_model import LogisticRegression, Ridge, RidgeClassifier
 from sklearn.svm import LinearSVC
 
 from skslot import FedEnsembleClassifier, FederatedOTAligner, MixedEffectsAligner
-from skslot.classifiers._ensembles import STACK_RIDGE
+from skslot.classifiers._fedensemble import STACK_RIDGE
 from skslot.datasets import make_shifted_clients
 
-pytestmark = pytest.mark.filterwarnings("ignore:fitted without client_ids")
+pytestmark = pytest.mark.filterwarnings("ignore:No client_ids were passed")
 
 shifted = make_shifted_clients(
     n_samples=360, n_clients=3, n_classes=4, n_features=5, random_state=0
@@ -224,6 +224,19 @@ def test_distilled_head_learns_the_probabilities():
     )
     np.testing.assert_allclose(
         head.predict_proba(X), expected.predict_proba(X), atol=1e-4
+    )
+
+
+def test_default_distilled_head_is_a_logistic_regression_of_standardised_rows():
+    classifier = fitted("mean")
+    shares = classifier.predict_proba(X).ravel()
+    rows, labels = np.repeat(X, 4, axis=0), np.tile(list("abcd"), len(X))
+    scaled = (rows - X.mean(axis=0)) / X.std(axis=0)
+    expected = LogisticRegression(C=0.1, solver="newton-cholesky", tol=1e-10)
+    np.testing.assert_allclose(
+        classifier.distill(X).predict_proba(rows),
+        expected.fit(scaled, labels, shares).predict_proba(scaled),
+        atol=1e-8,
     )
 
 

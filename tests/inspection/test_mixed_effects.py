@@ -136,7 +136,7 @@ def test_site_far_from_all_others_is_named():
     assert "reference" not in warnings[0]
 
 
-@pytest.mark.filterwarnings("ignore:fitted without client_ids")
+@pytest.mark.filterwarnings("ignore:No client_ids were passed")
 def test_single_client_is_at_no_distance(training):
     X, y, _ = training
     report = alignment_report(MixedEffectsAligner().fit(X, y))

@@ -526,7 +526,7 @@ def test_errors_are_raised():
         search(scoring="accuracy").fit(X, Y, client_ids=IDS)
 
 
-@pytest.mark.filterwarnings("ignore:fitted without client_ids")
+@pytest.mark.filterwarnings("ignore:No client_ids were passed")
 def test_without_ids():
     with pytest.raises(ValueError, match="needs the client of each row"):
         search(cv=None).fit(X, Y)

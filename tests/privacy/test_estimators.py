@@ -293,7 +293,7 @@ REFUSED = dict.fromkeys(
 
 
 # The checks pass y and no ids, which is worth a warning by design.
-@pytest.mark.filterwarnings("ignore:fitted without client_ids:UserWarning")
+@pytest.mark.filterwarnings("ignore:No client_ids were passed:UserWarning")
 @sklearn_checks.parametrize_with_checks(
     [FedCGSClassifier("within", privacy=EXACT), FederatedOTAligner(privacy=EXACT)],
     expected_failed_checks=lambda each: REFUSED if hasattr(each, "transform") else {},

@@ -189,7 +189,7 @@ def test_labels_and_names_of_clients_are_not_mixed_up():
         FederatedOTAligner().client_update(X, "Oslo")
 
 
-@pytest.mark.filterwarnings("ignore:fitted without client_ids")
+@pytest.mark.filterwarnings("ignore:No client_ids were passed")
 def test_regressor_as_head_is_refused():
     with pytest.raises(ValueError, match="must be a classifier, got LinearRegression"):
         FedPFTClassifier(estimator=LinearRegression()).fit([[0.0], [1.0]], [0, 1])

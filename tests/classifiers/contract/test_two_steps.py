@@ -28,7 +28,7 @@ from sklearn.tree import DecisionTreeClassifier
 from skslot import FedCGSClassifier, FederatedOTAligner, FedPFTClassifier
 
 # Some of these tests are about one client; the warning has a test of its own.
-pytestmark = pytest.mark.filterwarnings("ignore:fitted without client_ids")
+pytestmark = pytest.mark.filterwarnings("ignore:No client_ids were passed")
 
 # ----------------------------------------------------------------------- scikit-learn
 

@@ -17,7 +17,7 @@ from sklearn.utils._param_validation import InvalidParameterError
 from skslot import FedAvgClassifier, FederatedOTAligner
 
 # Most of these tests are about one client; the warning has a test of its own.
-pytestmark = pytest.mark.filterwarnings("ignore:fitted without client_ids")
+pytestmark = pytest.mark.filterwarnings("ignore:No client_ids were passed")
 
 N_CLASSES = 4
 DEFAULTS = {

@@ -12,7 +12,7 @@ from skslot.exchange import FeatureScale, FeatureSummary, HeadWeights
 from skslot.exchange._wire import encode
 
 # Most of these tests are about one client; the warning has a test of its own.
-pytestmark = pytest.mark.filterwarnings("ignore:fitted without client_ids")
+pytestmark = pytest.mark.filterwarnings("ignore:No client_ids were passed")
 
 RAW = {"standardize": False, "net__lr": 1e-3}
 

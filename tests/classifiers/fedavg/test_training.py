@@ -11,7 +11,7 @@ from skslot import FedAvgClassifier
 from skslot.classifiers import _torch_heads
 
 # Most of these tests are about one client; the warning has a test of its own.
-pytestmark = pytest.mark.filterwarnings("ignore:fitted without client_ids")
+pytestmark = pytest.mark.filterwarnings("ignore:No client_ids were passed")
 
 N_CLASSES = 4
 SOFTMAXES = ["balanced", "held", "all"]
