@@ -186,7 +186,8 @@ def aligner_numbers(aligner):
         yield "offsets", aligner.client_offsets_
     else:
         yield "reference mean", aligner.reference_.mean
-        yield "reference", aligner.reference_.covariance_triangle
+        covariance = aligner.reference_.covariance
+        yield "reference", covariance[np.triu_indices_from(covariance)]
         yield "weights", aligner.weights_
 
 

@@ -10,7 +10,6 @@ import numpy as np
 from sklearn.utils.validation import check_memory
 
 from .. import __version__
-from .._linalg import pack_triangle, unpack_triangle
 from .._parallel import map_in_order
 from .._sklearn_compat import Interval, StrOptions
 from .._text import number_unnamed, shorten
@@ -415,7 +414,7 @@ class Site(NamedTuple):
     @classmethod
     def of_moments(cls, client, moments, cells, guess=None):
         """Describe a client that joins later."""
-        sample = unpack_triangle(pack_triangle(moments.sample_covariance()))
+        sample = moments.sample_covariance()
         return cls(client, cells, sample, moments=moments, guess=guess)
 
     def cells(self):
@@ -482,13 +481,12 @@ def site_of_message(message):
             f"{type(message).__name__} without any; pass y to client_update, or let "
             "the client join when the others are fitted."
         )
-    if not message.covariance_triangle.size:
+    if not message.covariance.size:
         raise ValueError(
             f"client {message.client!r} sent no covariance; its classifier needs the "
             "aligner too."
         )
-    sample = unpack_triangle(message.covariance_triangle)
-    return Site(message.client, message.cells(), sample, message.encoder)
+    return Site(message.client, message.cells(), message.covariance, message.encoder)
 
 
 # ------------------------------------------------------------------ all clients
@@ -764,10 +762,10 @@ def model_message(alignment, covariance, priors=None, by_client=False):
         model.holders.astype(np.int64),
         model.means,
         model.effects,
-        pack_triangle(covariance),
+        (covariance + covariance.T) / 2,  # products are not quite symmetric
         np.array(model.components),
         model.class_shares if priors is None else priors,
-        np.empty(0) if reference is None else reference.covariance_triangle,
+        np.empty(0) if reference is None else reference.covariance,
         alignment.strength,
         alignment.by_rows,
         by_client,
@@ -786,9 +784,9 @@ def alignment_of_message(message):
         message.holders,
     )
     reference = None
-    if message.reference_triangle.size:
+    if message.reference_covariance.size:
         reference = AlignmentReference(
-            np.zeros(message.n_features), message.reference_triangle, 0, 0.0
+            np.zeros(message.n_features), message.reference_covariance, 0, 0.0
         )
     return MixedAlignment(
         message.classes,

@@ -11,7 +11,6 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, check_memory
 
 from .. import __version__
-from .._linalg import pack_triangle, unpack_triangle
 from .._parallel import map_in_order
 from .._sklearn_compat import Interval, StrOptions
 from .._text import shorten
@@ -540,7 +539,7 @@ class ClientGaussian(NamedTuple):
         return ClientStatistics(
             self.n_samples,
             self.mean,
-            pack_triangle(self.sample),
+            self.sample,
             self.shrinkage,
             self.client,
             self.encoder,
@@ -560,7 +559,7 @@ def describe_message(message, shrinkage=None):
             "are read by skslot.exchange.load_message."
         )
     sent = message.client_statistics()
-    sample = unpack_triangle(sent.covariance_triangle)
+    sample = sent.covariance
     if shrinkage is None:
         shrinkage = floor_shrinkage(sample, sent.shrinkage)
     facts = sent.client, sent.n_samples, sent.mean, shrinkage
@@ -635,14 +634,13 @@ def solve_reference(found, gaussians, n_jobs, say, solver, tol, max_iter):
                 progress=say,
             )
         n_iter, residual = result.n_iter, result.residual
-    return AlignmentReference.from_covariance(
-        mean, barycenter, n_iter, residual, facts[-1].encoder
-    )
+    encoder = facts[-1].encoder
+    return AlignmentReference(mean, barycenter, n_iter, residual, encoder=encoder)
 
 
 def full_map(gaussian, reference):
     """Map of a client that goes all the way to the reference."""
-    if gaussian.is_constant or not reference.covariance_triangle.any():
+    if gaussian.is_constant or not reference.covariance.any():
         matrix = np.eye(len(gaussian.mean))
     else:
         target = _without_rounding(reference.covariance)

@@ -4,7 +4,6 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
-from .._linalg import pack_triangle
 from .._parallel import map_in_order
 from .._sklearn_compat import HasMethods
 from .._text import shorten
@@ -156,11 +155,11 @@ class AlignedClassifierMixin(ClientModelsMixin):
         return None
 
     def _part_for_alignment(self, moments):
-        """Packed covariance, and its shrinkage for alignment; empty without one."""
-        triangle = pack_triangle(moments.sample_covariance())
+        """Sample covariance, and its shrinkage for alignment; empty without one."""
+        covariance = moments.sample_covariance()
         if self.aligner is None:
-            return triangle, np.empty(0)
-        return triangle, self.aligner._part_for_alignment(moments)
+            return covariance, np.empty(0)
+        return covariance, self.aligner._part_for_alignment(moments)
 
     @property
     def _noisy_shrinkage(self):

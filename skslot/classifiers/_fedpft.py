@@ -349,7 +349,7 @@ def content_key(message):
     which is constant. Messages with equal keys are equal.
     """
     numbers = message.means, message.covariances, message.weights
-    for_alignment = message.covariance_triangle, message.shrinkage
+    for_alignment = message.covariance, message.shrinkage
     directions = (
         float(array.ravel() @ np.sin(np.arange(1.0, array.size + 1)))
         for array in numbers + for_alignment

@@ -11,7 +11,6 @@ from scipy.linalg.blas import dspr
 from .._linalg import (
     pack_triangle,
     packed_diagonal,
-    unpack_lower_triangle,
     unpack_triangle,
 )
 from .._sklearn_compat import Interval, StrOptions
@@ -306,7 +305,7 @@ def root_of(covariance, covariance_type):
     if covariance_type == "diag":
         return np.sqrt(np.maximum(covariance, 0.0))
     try:
-        return cholesky(unpack_lower_triangle(covariance))
+        return cholesky(unpack_triangle(covariance))
     except LinAlgError:
         return np.zeros((1, 1))
 

@@ -6,7 +6,6 @@ from numbers import Real
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from .._linalg import pack_triangle
 from .._sklearn_compat import HasMethods, Interval, StrOptions
 from .._text import shorten
 from ..alignment import MixedEffectsAligner
@@ -389,8 +388,10 @@ default="pooled"
         if self.privacy is not None:
             return ClassStatistics.release(self.privacy, X, y, classes, client)
         counts, means = counts_and_means(X, y, classes)
-        triangle = pack_triangle(FeatureMoments.from_rows(X).sample_covariance())
-        return ClassStatistics(classes.tolist(), counts, means, triangle, client=client)
+        covariance = FeatureMoments.from_rows(X).sample_covariance()
+        return ClassStatistics(
+            classes.tolist(), counts, means, covariance, client=client
+        )
 
     def _allowed_messages(self):
         # those without labels are refused where the client and the remedy are named

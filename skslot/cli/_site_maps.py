@@ -272,7 +272,7 @@ def _warn_of_other_rows(table, sent, path, class_means=None):
         # another label mix moves the mean too, in these directions only
         axes = orth((class_means - class_means.mean(axis=0)).T)
         shift = shift - axes @ (axes.T @ shift)
-        variance = total - np.sum(axes * (statistics.covariance @ axes))
+        variance = total - np.sum(axes * (statistics.shrunk_covariance @ axes))
         most_shift = MOST_SHIFT_BEYOND_LABELS
     shift = np.square(shift).sum() / max(variance, 1e-9 * total)
     differs = None

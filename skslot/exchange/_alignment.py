@@ -5,7 +5,6 @@ from numbers import Integral
 
 import numpy as np
 
-from .._linalg import pack_triangle, packed_diagonal, unpack_triangle
 from ..statistics import (
     floor_shrinkage,
     is_constant,
@@ -32,8 +31,8 @@ class ClientStatistics(Message):
         Number of rows that were summarised.
     mean : ndarray of shape (n_features,)
         Their mean.
-    covariance_triangle : ndarray of shape (n_features * (n_features + 1) / 2,)
-        Upper triangle of their sample covariance, row by row.
+    covariance : ndarray of shape (n_features, n_features)
+        Their sample covariance, without shrinkage. Its upper triangle is sent.
     shrinkage : float
         Weight of the identity in the shrunk covariance, in [0, 1].
     client : object, default=None
@@ -63,8 +62,8 @@ class ClientStatistics(Message):
 
     n_samples: int = Message.fact("number of rows")
     mean: np.ndarray = Message.array("m", meaning="mean of the rows")
-    covariance_triangle: np.ndarray = Message.array(
-        "t", meaning="covariance of the rows, upper triangle"
+    covariance: np.ndarray = Message.array(
+        "m", "m", meaning="covariance of the rows, upper triangle", symmetric=True
     )
     shrinkage: float = Message.fact("weight of the identity in the covariance")
     client: object = Message.fact("name of the client", default=None)
@@ -98,35 +97,9 @@ class ClientStatistics(Message):
         """
         sample, coefficient = moments.sample_covariance(), moments.shrinkage(shrinkage)
         coefficient = floor_shrinkage(sample, coefficient)
-        message = cls.from_covariance(
-            moments.n_samples, moments.mean, sample, coefficient, client
-        )
+        message = cls(moments.n_samples, moments.mean, sample, coefficient, client)
         vars(message)["moments"] = moments
         return message
-
-    @classmethod
-    def from_covariance(cls, n_samples, mean, covariance, shrinkage, client=None):
-        """Message from a full sample covariance.
-
-        Parameters
-        ----------
-        n_samples : int
-            Number of rows.
-        mean : ndarray of shape (n_features,)
-            Their mean.
-        covariance : ndarray of shape (n_features, n_features)
-            Their sample covariance; only the upper triangle is read.
-        shrinkage : float
-            Shrinkage coefficient.
-        client : object, default=None
-            Name of the client.
-
-        Returns
-        -------
-        statistics : ClientStatistics
-            The message.
-        """
-        return cls(n_samples, mean, pack_triangle(covariance), shrinkage, client)
 
     @classmethod
     def release(cls, budget, X, client=None, shrinkage="oas"):
@@ -153,7 +126,7 @@ class ClientStatistics(Message):
         return cls(
             n_samples,
             found.means[0],
-            pack_triangle(found.covariance),
+            found.covariance,
             shrinkage_coefficient(shrinkage, found.covariance, n_samples),
             client,
             privacy=budget.guarantee,
@@ -166,16 +139,14 @@ class ClientStatistics(Message):
         )
 
     @property
-    def covariance(self):
-        """Shrunk covariance, the one that alignment works with."""
-        return shrink_covariance(
-            unpack_triangle(self.covariance_triangle), self.shrinkage
-        )
+    def shrunk_covariance(self):
+        """Shrunk covariance, which alignment works with."""
+        return shrink_covariance(self.covariance, self.shrinkage)
 
     @property
     def variances(self):
         """Variance of each feature, without shrinkage."""
-        return self.covariance_triangle[packed_diagonal(self.n_features)]
+        return self.covariance.diagonal()
 
     def client_statistics(self):
         """The part of the message that alignment needs: all of it.
@@ -198,8 +169,7 @@ class ClientStatistics(Message):
     def _check_values(self, sizes, deep):
         check_number("n_samples", self.n_samples, 1, MAX_COUNT, Integral)
         check_number("shrinkage", self.shrinkage, 0, 1)
-        triangle = self._wire_arrays()["covariance_triangle"]
-        check_covariance("the covariance", triangle, deep)
+        check_covariance("the covariance", self.covariance, deep)
 
 
 class AlignmentReference(Message):
@@ -211,9 +181,9 @@ class AlignmentReference(Message):
     ----------
     mean : ndarray of shape (n_features,)
         Weighted mean of the clients' means.
-    covariance_triangle : ndarray of shape (n_features * (n_features + 1) / 2,)
-        Upper triangle of the Bures-Wasserstein barycenter of the clients' shrunk
-        covariances, row by row.
+    covariance : ndarray of shape (n_features, n_features)
+        Bures-Wasserstein barycenter of the clients' shrunk covariances. Its upper
+        triangle is sent.
     n_iter : int
         Passes that the barycenter took.
     residual : float
@@ -242,49 +212,19 @@ class AlignmentReference(Message):
     kind = "alignment reference"
 
     mean: np.ndarray = Message.array("m", meaning="mean of the reference")
-    covariance_triangle: np.ndarray = Message.array(
-        "t", meaning="covariance of the reference, upper triangle"
+    covariance: np.ndarray = Message.array(
+        "m", "m", meaning="covariance of the reference, upper triangle", symmetric=True
     )
     n_iter: int = Message.fact("passes of the solver")
     residual: float = Message.fact("its residual")
     tau: float | None = Message.fact("strength of the alignment", default=None)
     encoder: str | None = Message.fact("fingerprint of the encoder", default=None)
 
-    @classmethod
-    def from_covariance(cls, mean, covariance, n_iter, residual, encoder=None):
-        """Message from a full covariance.
-
-        Parameters
-        ----------
-        mean : ndarray of shape (n_features,)
-            Mean of the reference.
-        covariance : ndarray of shape (n_features, n_features)
-            Its covariance; only the upper triangle is read.
-        n_iter : int
-            Passes of the solver.
-        residual : float
-            Its residual.
-        encoder : str, default=None
-            Fingerprint of what made the features.
-
-        Returns
-        -------
-        reference : AlignmentReference
-            The message.
-        """
-        triangle = pack_triangle(covariance)
-        return cls(mean, triangle, n_iter, residual, encoder=encoder)
-
     def __repr__(self):
         return (
             f"AlignmentReference(n_features={len(self.mean)}, n_iter={self.n_iter}, "
             f"residual={self.residual:.1e})"
         )
-
-    @property
-    def covariance(self):
-        """Bures-Wasserstein barycenter of the clients' shrunk covariances."""
-        return unpack_triangle(self.covariance_triangle)
 
     def _check_values(self, sizes, deep):
         if self.tau is not None:
@@ -296,5 +236,4 @@ def check_reference(message, deep):
     """Refuse what no server can have found."""
     check_number("n_iter", message.n_iter, 0, MAX_COUNT, Integral)
     check_number("residual", message.residual, 0, np.finfo(np.float64).max)
-    triangle = message._wire_arrays()["covariance_triangle"]
-    check_covariance("the covariance", triangle, deep)
+    check_covariance("the covariance", message.covariance, deep)

@@ -6,10 +6,9 @@ from numbers import Integral, Real
 
 import numpy as np
 
-from .._linalg import is_semidefinite, packed_diagonal, triangle_order
 from ..privacy import PrivacyBudget
 from ._errors import MessageError, short
-from ._wire import WireArray, is_array, largest, pieces_of, scale_on_wire
+from ._wire import is_array, is_symmetric, largest, scale_on_wire
 
 # Largest change of a number by the wire, relative to itself, with room for what was
 # computed before; numbers near zero change by the step of their type.
@@ -29,12 +28,11 @@ MAX_COUNT = 2**53
 def check_shapes(message):
     """Sizes by their letter; arrays that share a letter must agree on it.
 
-    Letters come from the fields; a number in place of a letter is a size, "t" that of
-    a packed triangle of order "m".
+    Letters come from the fields; a number in place of a letter is a size.
     """
-    sizes, arrays = {}, message._wire_arrays()
+    sizes = {}
     for field in filter(is_array, fields(message)):
-        name, array = field.name, arrays[field.name].tensor
+        name, array = field.name, getattr(message, field.name)
         letters = field.metadata["shape"]
         if array.dtype.kind not in field.metadata["kinds"]:
             raise MessageError(f"{name} has the wrong dtype, {array.dtype}.")
@@ -51,27 +49,29 @@ def check_shapes(message):
                     f"{name} has the shape {array.shape}, which does not fit the rest."
                 )
             sizes[letter] = size
-    length, n_features = sizes.get("t"), sizes.get("m")
-    if n_features == 0:
+        if is_symmetric(field):
+            _check_symmetric(name, array)
+    if sizes.get("m") == 0:
         raise MessageError("there are no features in it.")
-    if None not in (length, n_features) and 2 * length != n_features * (n_features + 1):
-        raise MessageError(
-            f"a triangle of {length} numbers does not fit {n_features} features."
-        )
     return sizes
+
+
+def _check_symmetric(name, matrix):
+    """Refuse a matrix whose triangles differ by more than rounding."""
+    apart = np.abs(matrix - matrix.T).max(initial=0.0)
+    if apart > ROUNDING["float64"] * largest(matrix):
+        raise MessageError(f"{name} is not symmetric.")
 
 
 def check_numbers(name, array):
     """Refuse NaN, infinity and what would become it, and what is no array."""
-    tensor, exponent = array
-    if not isinstance(tensor, np.ndarray) or tensor.dtype.kind not in "fiub":
+    if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiub":
         raise MessageError(f"{name} is no array of numbers.")
-    if isinstance(tensor, np.ma.MaskedArray):
+    if isinstance(array, np.ma.MaskedArray):
         raise MessageError(f"{name} is a masked array; fill in what is missing.")
-    if tensor.dtype.kind != "f":
+    if array.dtype.kind != "f":
         return
-    with np.errstate(over="ignore"):
-        size = np.ldexp(largest(tensor), exponent)
+    size = largest(array)
     if not np.isfinite(size):
         raise MessageError(f"{name} contains NaN or infinity.")
     if size > MAX_NUMBER:
@@ -200,30 +200,24 @@ def kind_of_label(label):
 
 def check_variances(name, array, tolerance=0.0):
     """Refuse negative variances; rounding by the wire does not change the sign."""
-    least = np.ldexp(float(array.tensor.min(initial=0.0)), array.exponent)
-    if least < -tolerance:
+    if array.min(initial=0.0) < -tolerance:
         raise MessageError(f"{name} contains a negative variance.")
 
 
-def check_covariance(name, array, deep, tolerance=0.0):
-    """Refuse a packed matrix that no rows can have as covariance.
+def check_covariance(name, matrix, deep, tolerance=0.0):
+    """Refuse a symmetric matrix that no rows can have as covariance.
 
     Variances must not be negative and, if ``deep``, no eigenvalue by more than rounding
     can have done, see :func:`rounding_norm`, and by a tolerance.
     """
-    packed, exponent = array
-    diagonal = packed[packed_diagonal(triangle_order(len(packed)))]
-    check_variances(name, WireArray(diagonal, exponent), tolerance)
-    if not deep:
-        return
-    tolerance = np.ldexp(tolerance, -exponent) + rounding_norm(packed)
-    if largest(packed) > 0 and not is_semidefinite(packed, tolerance):
+    check_variances(name, matrix.diagonal(), tolerance)
+    if deep and not is_semidefinite(matrix, tolerance + rounding_norm(matrix)):
         raise MessageError(
             f"{name} is not positive semi-definite, so no rows can have it."
         )
 
 
-def check_scatter(name, array, shares, points, deep):
+def check_scatter(name, covariance, shares, points, deep):
     """Refuse groups of rows whose means are further apart than all rows are.
 
     The covariance of all rows is that of the means of groups, which have these shares
@@ -231,58 +225,57 @@ def check_scatter(name, array, shares, points, deep):
     rounding of either can have done: on the diagonal, and if ``deep`` in all
     directions. Returns the traces of both, and how far rounding can have moved them.
     """
-    packed, exponent = array
-    order = triangle_order(len(packed))
-    mean = shares @ points.decode() / shares.sum()
+    mean = shares @ points / shares.sum()
     roots = np.sqrt(shares)[:, None]
-    apart = roots * (points.decode() - mean)
+    apart = roots * (points - mean)
     moved = np.sqrt(np.square(roots * rounding_errors(points)).sum(axis=0))
     between = np.square(apart).sum(axis=0)
     tolerance = 2 * np.sqrt(between) * moved + moved**2 + CANCELLATION * mean**2
-    diagonal = WireArray(packed[packed_diagonal(order)], exponent)
-    variances = diagonal.decode()
-    is_more = between > variances + rounding_errors(diagonal) + tolerance
+    variances = covariance.diagonal()
+    is_more = between > variances + rounding_errors(variances) + tolerance
     length, error = np.sqrt(between.sum()), np.sqrt(np.square(moved).sum())
     tolerance = 2 * length * error + error**2 + CANCELLATION * (mean @ mean)
-    if deep and largest(packed) > 0 and not is_more.any():
-        half, odd = divmod(exponent, 2)
-        apart = np.ldexp(apart, -half) / np.sqrt(2.0) ** odd
-        shift = np.ldexp(tolerance, -exponent) + rounding_norm(packed)
-        is_more = not is_semidefinite(packed, shift, apart)
+    if deep and not is_more.any():
+        shift = tolerance + rounding_norm(covariance)
+        is_more = not is_semidefinite(covariance - apart.T @ apart, shift)
     if np.any(is_more):
         raise MessageError(
             f"{name} are further apart than the covariance of all rows allows, so no "
             "rows can have both."
         )
-    tolerance += rounding_errors(diagonal).sum()
+    tolerance += rounding_errors(variances).sum()
     return variances.sum(), between.sum(), tolerance
 
 
-def rounding_norm(packed):
+def is_semidefinite(matrix, tolerance):
+    """Whether no eigenvalue is below minus the tolerance, but for rounding."""
+    if not largest(matrix):
+        return True
+    shifted = matrix.copy()
+    shifted[np.diag_indices_from(shifted)] += tolerance
+    try:
+        np.linalg.cholesky(shifted)
+    except np.linalg.LinAlgError:
+        return False
+    return True
+
+
+def rounding_norm(matrix):
     """Bound on the spectral norm of what rounding changed a symmetric matrix by.
 
     The Frobenius norm of bounds for each entry as it is. Unlike the order times a bound
     for the largest entry, it does not grow with the number of features, but with the
     norm of the matrix.
     """
-    size = largest(packed)
-    if not size:
-        return 0.0
-    share, step = _rounding(packed)
-    bounds = (
-        np.maximum(share * np.abs(piece.astype(np.float64)) / size, step / size)
-        for piece in pieces_of(packed)
-    )
-    diagonal = packed[packed_diagonal(triangle_order(len(packed)))].astype(np.float64)
-    on_diagonal = np.maximum(share * np.abs(diagonal) / size, step / size)
-    squares = 2 * sum(piece @ piece for piece in bounds) - on_diagonal @ on_diagonal
-    return float(size * np.sqrt(squares))
+    size = largest(matrix)
+    # relative to the largest entry, as squares of very small numbers would vanish
+    return size * float(np.linalg.norm(rounding_errors(matrix) / size)) if size else 0.0
 
 
 def rounding_errors(array):
     """Bound on what rounding changed each number of an array by."""
-    share, step = _rounding(array.tensor)
-    return np.maximum(share * np.abs(array.decode()), np.ldexp(step, array.exponent))
+    share, step = _rounding(array)
+    return np.maximum(share * np.abs(array), step)
 
 
 def _rounding(numbers):

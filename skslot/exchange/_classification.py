@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from .._linalg import pack_triangle, packed_diagonal, unpack_triangle
+from .._linalg import packed_diagonal, unpack_triangle
 from ..statistics import average_rows, floor_shrinkage, shrinkage_coefficient
 from ._alignment import ClientStatistics
 from ._checks import (
@@ -17,7 +17,7 @@ from ._checks import (
 )
 from ._errors import MessageError, short
 from ._message import Message
-from ._wire import WireArray, largest
+from ._wire import largest
 
 # Shares of components, each rounded by the wire, add up to 1 but for this much.
 WEIGHT_TOLERANCE = 0.01
@@ -84,8 +84,7 @@ class _AlignableMessage(_ClassMessage):
 
     def _check_alignment(self, deep):
         """Refuse what alignment could not use; all of it may be absent."""
-        triangle = self._wire_arrays()["covariance_triangle"]
-        is_absent = not triangle.tensor.size
+        is_absent = not self.covariance.size
         if self.shrinkage.size:
             check_number("shrinkage", float(self.shrinkage[0]), 0, 1)
             if is_absent:
@@ -94,14 +93,13 @@ class _AlignableMessage(_ClassMessage):
             return
         if not self.class_means.size:
             raise MessageError("there is a covariance, but no means.")
-        check_covariance("the covariance", triangle, deep)
-        self._check_spread(triangle, deep)
+        check_covariance("the covariance", self.covariance, deep)
+        self._check_spread(deep)
 
-    def _check_spread(self, triangle, deep):
+    def _check_spread(self, deep):
         """Refuse class means that rows with this covariance cannot have."""
         shares = self.counts / self.n_samples
-        means = self._wire_arrays()["means"]
-        check_scatter("class means", triangle, shares, means, deep)
+        check_scatter("class means", self.covariance, shares, self.means, deep)
 
 
 class ClassMeans(_ClassMessage):
@@ -211,8 +209,8 @@ class ClassStatistics(_AlignableMessage):
         Number of rows of each class; may be 0.
     means : ndarray of shape (n_classes, n_features)
         Mean of each class; zero where there is no row.
-    covariance_triangle : ndarray of shape (n_features * (n_features + 1) / 2,)
-        Upper triangle of the sample covariance of all rows, row by row.
+    covariance : ndarray of shape (n_features, n_features)
+        Sample covariance of all rows, without shrinkage. Its upper triangle is sent.
     shrinkage : ndarray of shape (1,) or (0,)
         Shrinkage coefficient for alignment; empty when there is none.
     client : object, default=None
@@ -246,8 +244,8 @@ class ClassStatistics(_AlignableMessage):
         "c", kinds="i", meaning="number of rows of each class"
     )
     means: np.ndarray = Message.array("c", "m", meaning="mean of each class")
-    covariance_triangle: np.ndarray = Message.array(
-        "t", meaning="covariance of all rows, upper triangle"
+    covariance: np.ndarray = Message.array(
+        "m", "m", meaning="covariance of all rows, upper triangle", symmetric=True
     )
     shrinkage: np.ndarray = Message.array(
         1,
@@ -292,7 +290,7 @@ class ClassStatistics(_AlignableMessage):
             list(class_means),
             np.array([count for count, _ in class_means.values()], dtype=np.int32),
             np.array([mean for _, mean in class_means.values()]),
-            pack_triangle(sample),
+            sample,
             np.array(coefficient, dtype=np.float64),
             client,
         )
@@ -303,11 +301,6 @@ class ClassStatistics(_AlignableMessage):
     def class_means(self):
         """Mean of each class."""
         return self.means
-
-    @property
-    def covariance(self):
-        """Sample covariance of all rows, without shrinkage."""
-        return unpack_triangle(self.covariance_triangle)
 
     def sums(self):
         """The same as sums over rows, which add up over clients.
@@ -370,7 +363,7 @@ class ClassStatistics(_AlignableMessage):
         np.fill_diagonal(within, np.maximum(squares, 0.0))
         between = ((means - mean).T * counts) @ (means - mean)
         covariance = (within + between) / counts.sum()
-        return cls(list(classes), counts, means, pack_triangle(covariance))
+        return cls(list(classes), counts, means, (covariance + covariance.T) / 2)
 
     @classmethod
     def release(cls, budget, X, y, classes, client=None, shrinkage=None):
@@ -408,7 +401,7 @@ class ClassStatistics(_AlignableMessage):
             np.asarray(classes).tolist(),
             found.counts,
             found.means,
-            pack_triangle(found.covariance),
+            found.covariance,
             np.array(coefficient, dtype=np.float64),
             client,
             privacy=budget.guarantee,
@@ -432,12 +425,8 @@ class ClassStatistics(_AlignableMessage):
         means = self._pushed_means(matrix, offset)
         if matrix is None:
             return replace(self, means=means)
-        covariance = matrix @ self.covariance @ matrix.T
-        return replace(
-            self,
-            means=means,
-            covariance_triangle=pack_triangle((covariance + covariance.T) / 2),
-        )
+        covariance = _congruent(matrix, self.covariance)
+        return replace(self, means=means, covariance=covariance)
 
     def _check_values(self, sizes, deep):
         self._check_alignment(deep)
@@ -467,7 +456,7 @@ class ClassMixtures(_AlignableMessage):
         One variance, the variances of all features, the packed upper triangle of the
         covariance, or loadings on all features, one after the other, and the standard
         deviation that they leave to each feature; for each component.
-    covariance_triangle : ndarray of shape (n_features * (n_features + 1) / 2,) or (0,)
+    covariance : ndarray of shape (n_features, n_features) or (0,)
         Sample covariance of all rows, for alignment; empty when there is none.
     shrinkage : ndarray of shape (1,) or (0,)
         Shrinkage coefficient for alignment.
@@ -512,8 +501,12 @@ class ClassMixtures(_AlignableMessage):
     covariances: np.ndarray = Message.array(
         "k", "v", meaning="covariance of each component"
     )
-    covariance_triangle: np.ndarray = Message.array(
-        "t", meaning="covariance of all rows, upper triangle", optional=True
+    covariance: np.ndarray = Message.array(
+        "m",
+        "m",
+        meaning="covariance of all rows, upper triangle",
+        symmetric=True,
+        optional=True,
     )
     shrinkage: np.ndarray = Message.array(
         1,
@@ -544,15 +537,13 @@ class ClassMixtures(_AlignableMessage):
     @property
     def component_variances(self):
         """Variance within each component, averaged over features."""
-        flat, exponent = self._wire_arrays()["covariances"]
+        flat = self.covariances
         if self.covariance_type == "full":
             flat = flat[:, packed_diagonal(self.n_features)]
         if self.covariance_type != "lowrank":
-            return WireArray(flat, exponent).decode().mean(axis=1)
-        rows = (WireArray(row, exponent).decode() for row in flat)
-        return np.array(
-            [np.sum(row[:-1] ** 2) / self.n_features + row[-1] ** 2 for row in rows]
-        )
+            return flat.mean(axis=1)
+        loadings, rest = flat[:, :-1], flat[:, -1]
+        return np.square(loadings).sum(axis=1) / self.n_features + rest**2
 
     def _traits(self):
         return {**super()._traits(), "covariance_type": self.covariance_type}
@@ -591,21 +582,17 @@ class ClassMixtures(_AlignableMessage):
 
     def _check_components(self, deep):
         # EM subtracts products of means from each other, which leaves some rounding
-        arrays = self._wire_arrays()
-        means, covariances = arrays["means"], arrays["covariances"]
-        tolerance = EM_ROUNDING * np.ldexp(largest(means.tensor), means.exponent) ** 2
+        tolerance = EM_ROUNDING * largest(self.means) ** 2
         if self.covariance_type == "lowrank":
-            deviations = WireArray(covariances.tensor[:, -1], covariances.exponent)
-            check_variances("covariances", deviations)
-            return
-        if self.covariance_type != "full":
-            check_variances("covariances", covariances, tolerance)
-            return
-        for packed in covariances.tensor:
-            one = WireArray(packed, covariances.exponent)
-            check_covariance("a covariance", one, deep, tolerance)
+            check_variances("covariances", self.covariances[:, -1])
+        elif self.covariance_type != "full":
+            check_variances("covariances", self.covariances, tolerance)
+        else:
+            for packed in self.covariances:
+                matrix = unpack_triangle(packed)
+                check_covariance("a covariance", matrix, deep, tolerance)
 
-    def _check_spread(self, triangle, deep):
+    def _check_spread(self, deep):
         """Refuse components that rows with this covariance cannot have.
 
         Their means lie no further apart than rows do, and what is left is the spread
@@ -613,10 +600,9 @@ class ClassMixtures(_AlignableMessage):
         variances.
         """
         shares = self.component_rows / self.n_samples
-        means = self._wire_arrays()["means"]
         slack = 1 - WEIGHT_TOLERANCE  # shares were rounded
         total, between, tolerance = check_scatter(
-            "means of components", triangle, slack * shares, means, deep
+            "means of components", self.covariance, slack * shares, self.means, deep
         )
         within = shares @ self.component_variances * self.n_features
         sum_of_both = between / slack + within
@@ -652,7 +638,7 @@ class ClassRows(_AlignableMessage):
         Probability of each class; empty if labels are hard.
     means : ndarray of shape (n_classes, n_features) or (0,)
         Mean of each class, for alignment; empty when there is none.
-    covariance_triangle : ndarray of shape (n_features * (n_features + 1) / 2,) or (0,)
+    covariance : ndarray of shape (n_features, n_features) or (0,)
         Sample covariance of all rows, for alignment.
     shrinkage : ndarray of shape (1,) or (0,)
         Shrinkage coefficient for alignment.
@@ -696,8 +682,12 @@ class ClassRows(_AlignableMessage):
     means: np.ndarray = Message.array(
         "c", "m", meaning="mean of each class, for alignment", optional=True
     )
-    covariance_triangle: np.ndarray = Message.array(
-        "t", meaning="covariance of all rows, upper triangle", optional=True
+    covariance: np.ndarray = Message.array(
+        "m",
+        "m",
+        meaning="covariance of all rows, upper triangle",
+        symmetric=True,
+        optional=True,
     )
     shrinkage: np.ndarray = Message.array(
         1,
@@ -775,7 +765,7 @@ class CurvedHead(_AlignableMessage):
         column, the intercept; only with "diag".
     means : ndarray of shape (n_classes, n_features) or (0,)
         Mean of each class; empty if neither curvature nor alignment needs it.
-    covariance_triangle : ndarray of shape (n_features * (n_features + 1) / 2,) or (0,)
+    covariance : ndarray of shape (n_features, n_features) or (0,)
         Sample covariance of all rows; empty likewise.
     shrinkage : ndarray of shape (1,) or (0,)
         Shrinkage coefficient for alignment.
@@ -816,8 +806,12 @@ class CurvedHead(_AlignableMessage):
     means: np.ndarray = Message.array(
         "c", "m", meaning="mean of each class", optional=True
     )
-    covariance_triangle: np.ndarray = Message.array(
-        "t", meaning="covariance of all rows, upper triangle", optional=True
+    covariance: np.ndarray = Message.array(
+        "m",
+        "m",
+        meaning="covariance of all rows, upper triangle",
+        symmetric=True,
+        optional=True,
     )
     shrinkage: np.ndarray = Message.array(
         1,
@@ -831,11 +825,6 @@ class CurvedHead(_AlignableMessage):
     def class_means(self):
         """Mean of each class."""
         return self.means
-
-    @property
-    def covariance(self):
-        """Sample covariance of all rows, without shrinkage."""
-        return unpack_triangle(self.covariance_triangle)
 
     def pushed(self, matrix, offset):
         """The head for the same rows after ``z -> matrix @ z + offset``.
@@ -856,14 +845,13 @@ class CurvedHead(_AlignableMessage):
             Head for the mapped rows.
         """
         coef = self.coef
-        parts = {"means": self.means, "covariance_triangle": self.covariance_triangle}
+        parts = {"means": self.means}
         if matrix is not None:
             coef = np.linalg.solve(matrix.T, coef.T).T
             if self.means.size:
                 parts["means"] = self.means @ matrix.T
-            if self.covariance_triangle.size:
-                covariance = matrix @ self.covariance @ matrix.T
-                parts["covariance_triangle"] = pack_triangle(covariance)
+            if self.covariance.size:
+                parts["covariance"] = _congruent(matrix, self.covariance)
             if self.fisher.size:
                 weights, last = self.fisher[:, :-1], self.fisher[:, -1:]
                 parts["fisher"] = np.hstack([weights @ np.square(matrix).T, last])
@@ -885,18 +873,23 @@ class CurvedHead(_AlignableMessage):
                     f"{name} belongs to the curvature {curvature!r}, and this is "
                     f"{self.curvature!r}."
                 )
-        # the size of what came: as numbers, it would take four times its memory
-        if self.curvature in ("gram", "kfac") and "t" not in sizes:
+        if self.curvature in ("gram", "kfac") and not self.covariance.size:
             raise MessageError(f"a curvature {self.curvature!r} needs a covariance.")
         if self.curvature == "diag" and not self.means.size:
             raise MessageError("a curvature 'diag' needs means.")
         if self.fisher.size:
             if sizes["w"] != sizes["m"] + 1:
                 raise MessageError("fisher needs a column for the intercept.")
-            check_variances("fisher", self._wire_arrays()["fisher"])
+            check_variances("fisher", self.fisher)
         if self.class_curvature.size:
             _check_class_curvature(self.class_curvature)
         self._check_alignment(deep)
+
+
+def _congruent(matrix, covariance):
+    """Covariance of rows after a linear map; exactly symmetric."""
+    pushed = matrix @ covariance @ matrix.T
+    return (pushed + pushed.T) / 2
 
 
 def _check_class_curvature(matrix):

@@ -99,12 +99,15 @@ def entries(message):
             continue  # that no noise is added is said below
         for name, part in value.items() if isinstance(value, dict) else [("", value)]:
             full_name = f"{field.name}[{name!r}]" if name else field.name
-            yield full_name, _content(part), field.metadata["meaning"]
+            content = _content(part, field.metadata.get("symmetric", False))
+            yield full_name, content, field.metadata["meaning"]
 
 
-def _content(value):
+def _content(value, is_symmetric=False):
     if not isinstance(value, np.ndarray):
         return short(value, 32)
     if value.ndim == 1 and value.dtype.kind in "iu":
         return short(value.tolist(), 32)
+    if is_symmetric and value.size:  # only one triangle is sent
+        return f"{len(value) * (len(value) + 1) // 2} numbers"
     return "empty" if not value.size else " x ".join(map(str, value.shape)) + " numbers"

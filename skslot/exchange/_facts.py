@@ -11,7 +11,6 @@ from .._linalg import packed_diagonal
 from .._warnings import warn_user
 from ..statistics import is_constant
 from ..trust import ClientFacts
-from ._wire import WireArray
 
 # Characters of names of columns in a header, which has at most a million.
 MOST_NAMES = 100_000
@@ -78,10 +77,9 @@ def _moments(message):
         class_means = message.cells()
     elif not hasattr(message, "mean"):
         return None, None, None
-    mean, arrays = message.mean, message._wire_arrays()
-    triangle = arrays.get("covariance_triangle")
-    if triangle is not None and triangle.tensor.size:
-        return mean, _diagonal(triangle, len(mean)), class_means
+    mean, covariance = message.mean, getattr(message, "covariance", None)
+    if covariance is not None and covariance.size:
+        return mean, covariance.diagonal(), class_means
     if hasattr(message, "covariance_type"):
         return mean, _variances_of_mixtures(message, mean), class_means
     if hasattr(message, "variance"):
@@ -89,20 +87,12 @@ def _moments(message):
     return mean, None, class_means
 
 
-def _diagonal(triangles, n_features):
-    """Variances in packed triangles, of which nothing else is made numbers of."""
-    tensor, exponent = triangles
-    return WireArray(tensor[..., packed_diagonal(n_features)], exponent).decode()
-
-
 def _variances_of_mixtures(message, mean):
     """Variance of each feature, of all components together."""
     kind, n_features = message.covariance_type, len(mean)
-    covariances = message._wire_arrays()["covariances"]
+    flat = message.covariances
     if kind == "full":
-        flat = _diagonal(covariances, n_features)
-    else:
-        flat = covariances.decode()
+        flat = flat[:, packed_diagonal(n_features)]
     if kind == "lowrank":
         loadings = flat[:, :-1].reshape(len(flat), -1, n_features)
         flat = np.square(loadings).sum(axis=1) + np.square(flat[:, -1:])

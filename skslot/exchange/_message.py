@@ -1,10 +1,12 @@
 """What a message is: a frozen record that can be checked, sent and explained."""
 
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 
 import numpy as np
 
 from .._atomic import atomic_output
+from .._linalg import pack_triangle, unpack_triangle
 from ._checks import (
     check_labels,
     check_name,
@@ -20,35 +22,20 @@ from ._disclosure import MIN_SAMPLES, check_disclosure, describe, entries
 from ._errors import MessageError, short
 from ._facts import warn_if_coarse
 from ._wire import (
-    WireArray,
     decode,
     encode,
     encoded_size,
     is_array,
     is_named_arrays,
+    is_symmetric,
+    narrow,
     read_file,
-    to_wire,
+    widen,
+    wire_name,
 )
 
 # Facts that messages did not have at first, and that are not written if they are None.
 LATER_FACTS = ("privacy",)
-
-
-class _Value:
-    """Attribute for a field: arrays are kept as they came, and read in float64.
-
-    A server may hold many messages, and one in float16 is a quarter of its numbers in
-    float64.
-    """
-
-    def __init__(self, name):
-        self.name = name
-
-    def __get__(self, message, owner=None):
-        return self if message is None else _decoded(vars(message)[self.name])
-
-    def __set__(self, message, value):
-        vars(message)[self.name] = value
 
 
 class Message:
@@ -89,8 +76,6 @@ class Message:
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
         dataclass(frozen=True, eq=False, repr=False)(cls)
-        for each in fields(cls):
-            setattr(cls, each.name, _Value(each.name))
         if cls.kind is None:
             return
         known = Message._kinds.setdefault(cls.kind, cls)
@@ -104,21 +89,23 @@ class Message:
     # ---------------------------------------------------------------- its fields
 
     @staticmethod
-    def array(*shape, meaning, kinds="f", optional=False, **options):
+    def array(*shape, meaning, kinds="f", optional=False, symmetric=False, **options):
         """Make a field that travels as an array.
 
         Parameters
         ----------
         *shape : str or int
             Size of each axis. Letters stand for sizes, and arrays that share a letter
-            must agree on it: "m" is the number of features, "c" of classes, "t" the
-            length of a packed triangle of order "m".
+            must agree on it: "m" is the number of features, "c" of classes.
         meaning : str
             What the numbers are, for :meth:`describe`.
         kinds : str, default="f"
             Kinds of dtype that are allowed: "f" for floats, "i" for integers.
         optional : bool, default=False
             Whether the array may be empty instead.
+        symmetric : bool, default=False
+            Whether it is a symmetric matrix. Only its upper triangle is sent, row by
+            row, as ``covariance_triangle`` for a field ``covariance``.
         **options : dict
             Options of :func:`dataclasses.field`, such as ``default_factory``.
 
@@ -132,6 +119,7 @@ class Message:
             "meaning": meaning,
             "kinds": kinds,
             "optional": optional,
+            "symmetric": symmetric,
         }
         return field(metadata=metadata, **options)
 
@@ -173,7 +161,8 @@ class Message:
 
     # ------------------------------------------------------------- as an object
 
-    @property
+    # cached, and so no obstacle to a field of that name
+    @cached_property
     def n_features(self):
         """Number of features."""
         for each in fields(self):
@@ -239,7 +228,7 @@ class Message:
         self._check()
         if dtype == "float16":
             warn_if_coarse(self)
-        return encode(self.kind, self._arrays(), self._json_facts(), dtype)
+        return encode(self.kind, self._wire_arrays(), self._json_facts(), dtype)
 
     @classmethod
     def from_bytes(cls, data):
@@ -271,8 +260,8 @@ class Message:
             The same but for rounding; float64 is exact.
         """
         rounded = {
-            name: to_wire(array, dtype).decode()
-            for name, array in sorted(self._arrays().items())
+            name: widen(*narrow(array, dtype))
+            for name, array in sorted(self._wire_arrays().items())
         }
         return replace(self, **self._fields_of(rounded))
 
@@ -290,10 +279,10 @@ class Message:
             Largest change of a number, relative to the largest number in its array.
         """
         errors = [0.0]
-        for sent in self._arrays().values():
+        for sent in self._wire_arrays().values():
             largest = np.abs(sent).max(initial=0.0) if sent.dtype.kind == "f" else 0.0
             if largest > 0:
-                received = to_wire(sent, dtype).decode()
+                received = widen(*narrow(sent, dtype))
                 errors.append(np.abs(received - sent).max() / largest)
         return float(max(errors))
 
@@ -406,32 +395,45 @@ class Message:
 
     # --------------------------------------------------------------- helpers
 
-    def _wire_arrays(self):
-        """Arrays as they came or were made, by the names that they travel under."""
+    def _arrays(self):
+        """All arrays by name; an array in a dict is named ``field/name``."""
         arrays = {}
         for each in fields(self):
-            value = vars(self)[each.name]
+            value = getattr(self, each.name)
             if is_array(each):
-                arrays[each.name] = _as_wire(value)
+                arrays[each.name] = value
             elif is_named_arrays(each):
                 for name, array in value.items():
-                    arrays[f"{each.name}/{name}"] = _as_wire(array)
+                    arrays[f"{each.name}/{name}"] = array
         return arrays
 
-    def _arrays(self):
-        """Arrays in float64, by the names that they travel under."""
-        return {name: array.decode() for name, array in self._wire_arrays().items()}
+    def _wire_arrays(self):
+        """All arrays as they are sent: symmetric matrices as packed triangles."""
+        arrays = self._arrays()
+        for each in filter(is_symmetric, fields(self)):
+            matrix = arrays.pop(each.name)
+            packed = pack_triangle(matrix) if matrix.size else matrix
+            arrays[wire_name(each)] = packed
+        return arrays
 
     @classmethod
     def _fields_of(cls, arrays):
-        """Values of fields, from arrays by the names that they travel under."""
-        values = dict(arrays)
-        for each in filter(is_named_arrays, fields(cls)):
-            prefix = f"{each.name}/"
-            names = [name for name in arrays if name.startswith(prefix)]
-            values[each.name] = {
-                name.removeprefix(prefix): values.pop(name) for name in names
-            }
+        """Values of fields, from arrays as they are sent."""
+        values, rest = {}, dict(arrays)
+        for each in fields(cls):
+            if is_named_arrays(each):
+                prefix = f"{each.name}/"
+                names = [name for name in arrays if name.startswith(prefix)]
+                values[each.name] = {
+                    name.removeprefix(prefix): rest.pop(name) for name in names
+                }
+            elif is_array(each) and wire_name(each) in rest:
+                array = rest.pop(wire_name(each))
+                if is_symmetric(each) and array.size:
+                    array = _unpacked(wire_name(each), array)
+                values[each.name] = array
+        if rest:
+            raise MessageError(f"arrays {short(sorted(rest))} do not belong.")
         return values
 
     def _facts(self):
@@ -500,15 +502,14 @@ class Message:
         if missing:
             raise MessageError(f"this message of kind {cls.kind!r} lacks {missing}.")
         message = cls(**{f.name: values[f.name] for f in fields(cls)})
-        strangers = arrays.keys() - message._wire_arrays().keys()
-        if strangers:
-            raise MessageError(f"arrays {short(sorted(strangers))} do not belong.")
+        for array in message._arrays().values():  # what was checked stays as it is
+            array.flags.writeable = False
         return message
 
     def _check(self, deep=False):
         """Refuse values that cannot be; eigenvalues are looked at only if ``deep``."""
         try:
-            for name, array in self._wire_arrays().items():
+            for name, array in self._arrays().items():
                 check_numbers(name, array)
             sizes = check_shapes(self)
             if hasattr(self, "counts"):
@@ -543,15 +544,20 @@ def _plain(value):
     return value if isinstance(value, str | int | float | None) else str(value)
 
 
-def _as_wire(value):
-    return value if isinstance(value, WireArray) else WireArray(value)
+def _unpacked(name, packed):
+    """Full symmetric matrix from a triangle that somebody sent."""
+    if packed.ndim != 1 or packed.dtype.kind != "f":
+        raise MessageError(
+            f"{name} must be a vector of floats, not {packed.dtype} of shape "
+            f"{packed.shape}."
+        )
+    try:
+        return unpack_triangle(packed)
+    except ValueError:
+        raise MessageError(
+            f"a triangle of {len(packed)} numbers fits no number of features."
+        ) from None
 
 
 def _short(value):
     return f"<array of {value.shape}>" if isinstance(value, np.ndarray) else repr(value)
-
-
-def _decoded(value):
-    if isinstance(value, dict):
-        return {name: _decoded(part) for name, part in value.items()}
-    return value.decode() if isinstance(value, WireArray) else value

@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from .._linalg import unpack_triangle
 from ._checks import MAX_COUNT, check_counts, check_covariance, check_name, check_number
 from ._classification import WEIGHT_TOLERANCE
 from ._errors import MessageError
@@ -28,15 +27,15 @@ class MixedEffectsModel(Message):
         Mean of each class over clients, without their offsets.
     effects : ndarray of shape (n_classes, n_features)
         Mean of each class as the model predicts it, which offsets are relative to.
-    covariance_triangle : ndarray of shape (n_features * (n_features + 1) / 2,)
-        Upper triangle of the covariance within classes, row by row.
+    covariance : ndarray of shape (n_features, n_features)
+        Covariance within classes. Its upper triangle is sent.
     components : ndarray of shape (3,)
         Variance of client, class and interaction effects, in units of that within
         classes.
     priors : ndarray of shape (n_classes,)
         Class probabilities.
-    reference_triangle : ndarray of the same shape or (0,)
-        Upper triangle of the covariance that linear maps lead to; empty without maps.
+    reference_covariance : ndarray of shape (n_features, n_features) or (0,)
+        Covariance that linear maps lead to; empty without maps.
     strength : float
         Strength of the linear maps.
     by_rows : bool
@@ -80,16 +79,18 @@ class MixedEffectsModel(Message):
     effects: np.ndarray = Message.array(
         "c", "m", meaning="mean of each class as the model predicts it"
     )
-    covariance_triangle: np.ndarray = Message.array(
-        "t", meaning="covariance within classes, upper triangle"
+    covariance: np.ndarray = Message.array(
+        "m", "m", meaning="covariance within classes, upper triangle", symmetric=True
     )
     components: np.ndarray = Message.array(
         3, meaning="variance of client, class and interaction effects"
     )
     priors: np.ndarray = Message.array("c", meaning="class probabilities")
-    reference_triangle: np.ndarray = Message.array(
-        "t",
+    reference_covariance: np.ndarray = Message.array(
+        "m",
+        "m",
         meaning="covariance that linear maps lead to, upper triangle",
+        symmetric=True,
         optional=True,
     )
     strength: float = Message.fact("strength of the linear maps")
@@ -103,17 +104,6 @@ class MixedEffectsModel(Message):
             f"MixedEffectsModel(classes={self.classes}, n_features={self.n_features}, "
             f"clients={self.clients})"
         )
-
-    @property
-    def covariance(self):
-        """Covariance within classes."""
-        return unpack_triangle(self.covariance_triangle)
-
-    @property
-    def reference_covariance(self):
-        """Covariance that linear maps lead to; None without maps."""
-        packed = self.reference_triangle
-        return unpack_triangle(packed) if packed.size else None
 
     def _check_names(self):
         super()._check_names()
@@ -143,7 +133,6 @@ class MixedEffectsModel(Message):
             raise MessageError("a class has fewer rows than clients that hold it.")
         if self.class_counts.sum(dtype=np.float64) > MAX_COUNT:
             raise MessageError("class_counts add up to more rows than there can be.")
-        arrays = self._wire_arrays()
-        check_covariance("the covariance", arrays["covariance_triangle"], deep)
-        if arrays["reference_triangle"].tensor.size:
-            check_covariance("the reference", arrays["reference_triangle"], deep)
+        check_covariance("the covariance", self.covariance, deep)
+        if self.reference_covariance.size:
+            check_covariance("the reference", self.reference_covariance, deep)

@@ -123,8 +123,8 @@ class AlignedModel(Message):
         One intercept per row of ``coef``.
     mean : ndarray of shape (n_features,)
         Mean of the reference.
-    covariance_triangle : ndarray of shape (n_features * (n_features + 1) / 2,)
-        Upper triangle of the covariance of the reference, row by row.
+    covariance : ndarray of shape (n_features, n_features)
+        Covariance of the reference. Its upper triangle is sent.
     n_iter : int
         Passes that the reference took.
     residual : float
@@ -166,8 +166,8 @@ class AlignedModel(Message):
     coef: np.ndarray = Message.array("r", "m", meaning="weights of each class")
     intercept: np.ndarray = Message.array("r", meaning="intercept of each class")
     mean: np.ndarray = Message.array("m", meaning="mean of the reference")
-    covariance_triangle: np.ndarray = Message.array(
-        "t", meaning="covariance of the reference, upper triangle"
+    covariance: np.ndarray = Message.array(
+        "m", "m", meaning="covariance of the reference, upper triangle", symmetric=True
     )
     n_iter: int = Message.fact("passes of the solver of the reference")
     residual: float = Message.fact("its residual")

@@ -111,7 +111,7 @@ class ColumnStatistics(Message):
                 f"n_values must be at most n_samples={self.n_samples}, got "
                 f"{self.n_values.max()}."
             )
-        check_variances("squares", self._wire_arrays()["squares"])
+        check_variances("squares", self.squares)
         absent = self.n_values == 0
         if self.means[absent].any() or self.squares[absent].any():
             raise MessageError("a feature without values has a mean or squares.")

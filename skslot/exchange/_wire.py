@@ -10,7 +10,6 @@ import math
 import os
 import re
 import stat
-from typing import NamedTuple
 
 import numpy as np
 from safetensors import SafetensorError
@@ -42,29 +41,14 @@ ORDER_OF_TYPES = ("bool", "uint8", "int8", "int16", "uint16", "float16", "int32"
 ORDER_OF_TYPES += ("uint32", "float32", "float64", "int64", "uint64")
 
 
-class WireArray(NamedTuple):
-    """An array as it was sent: divided by a power of two to fit its dtype."""
-
-    tensor: np.ndarray
-    exponent: int = 0
-
-    def decode(self):
-        """The numbers in float64, and whole numbers as they are."""
-        if self.tensor.dtype.kind != "f":
-            return self.tensor
-        array = self.tensor.astype(np.float64, copy=False)
-        if not self.exponent:
-            return array
-        with np.errstate(over="ignore"):  # what is infinite is refused later
-            return np.ldexp(array, self.exponent)
-
-
 def encode(kind, arrays, facts, dtype):
     """Bytes of named arrays and JSON-able facts; floats are cast to ``dtype``."""
     _check_dtype(dtype)
-    sent = {name: to_wire(array, dtype) for name, array in arrays.items()}
-    tensors = {name: array.tensor for name, array in sent.items()}
-    scales = {name: array.exponent for name, array in sent.items() if array.exponent}
+    tensors, scales = {}, {}
+    for name, array in arrays.items():
+        tensors[name], exponent = narrow(array, dtype)
+        if exponent:
+            scales[name] = exponent
     try:
         json.dumps(facts, allow_nan=False)
     except (TypeError, ValueError) as error:
@@ -77,21 +61,18 @@ def encode(kind, arrays, facts, dtype):
 def encoded_size(kind, arrays, facts, dtype):
     """Number of bytes that :func:`encode` gives, without making them.
 
-    ``arrays`` are as they came or were made. Follows the layout of safetensors: eight
-    bytes, a header in JSON that is padded to a multiple of eight, then all numbers,
-    those of the wider types first.
+    Follows the layout of safetensors: eight bytes, a header in JSON that is padded to a
+    multiple of eight, then all numbers, those of the wider types first.
     """
     _check_dtype(dtype)
     entries, scales = [], {}
     for name, array in arrays.items():
-        tensor, exponent = array
-        sent = tensor.dtype
+        sent = array.dtype
         if sent.kind == "f":
-            size = np.ldexp(largest(tensor), exponent)
-            exponent, sent = _exponent(float(size), dtype), np.dtype(dtype)
+            exponent, sent = _exponent(largest(array), dtype), np.dtype(dtype)
             if exponent:
                 scales[name] = exponent
-        entries.append((-ORDER_OF_TYPES.index(sent.name), name, tensor.shape, sent))
+        entries.append((-ORDER_OF_TYPES.index(sent.name), name, array.shape, sent))
     header = {**_header(kind, dtype, scales, facts), "checksum": "0" * 64}
     layout, stop = {"__metadata__": {"skslot": json.dumps(header)}}, 0
     for _, name, shape, sent in sorted(entries):
@@ -109,7 +90,7 @@ def _header(kind, dtype, scales, facts):
 
 
 def decode(data):
-    """Arrays as they were sent, and the header of a message, if they go together."""
+    """Arrays in float64 and the header of a message, if they go together."""
     try:
         if not isinstance(data, bytes | bytearray | memoryview):
             raise TypeError(f"{type(data).__name__} is not bytes")
@@ -133,32 +114,42 @@ def decode(data):
         )
     _check_scales(scales, tensors)
     _check_dtypes(tensors, header.get("dtype"))
-    for tensor in tensors.values():  # what was checked stays as it is
-        tensor.flags.writeable = False
     arrays = {
-        name: WireArray(tensors[name], scales.get(name, 0))
+        name: widen(tensors[name], scales.get(name, 0))
         for name in sorted(tensors)  # safetensors keeps no order
     }
     return arrays, header
 
 
-def to_wire(array, dtype):
-    """An array as it is sent in this precision."""
+def narrow(array, dtype):
+    """Return an array in the precision of the wire, and the exponent of its scale.
+
+    Numbers are divided by a power of two if they do not fit the range of the dtype.
+    """
     _check_dtype(dtype)
     if array.dtype.kind not in "fiub":
         raise MessageError(f"arrays of dtype {array.dtype} cannot be sent.")
     if array.dtype.kind != "f":
-        return WireArray(np.asarray(array, order="C"))
+        return np.asarray(array, order="C"), 0
     exponent = _exponent(largest(array), dtype)
     if exponent:
         array = np.ldexp(array, -exponent)
-    return WireArray(array.astype(dtype, order="C", copy=False), exponent)
+    return array.astype(dtype, order="C", copy=False), exponent
+
+
+def widen(tensor, exponent):
+    """Return the numbers of the wire in float64; integers stay integers."""
+    if tensor.dtype.kind != "f":
+        return tensor
+    array = tensor.astype(np.float64, copy=False)
+    if not exponent:
+        return array
+    with np.errstate(over="ignore"):  # what is infinite is refused later
+        return np.ldexp(array, exponent)
 
 
 def scale_on_wire(array, dtype):
     """Exponent by which an array may have been sent in this precision, None if not."""
-    if array.dtype == dtype:
-        return 0
     size = largest(array)
     # the largest number may have been rounded up to a power of two
     exponents = [_exponent(s, dtype) for s in (size, np.nextafter(size, 0.0))]
@@ -309,3 +300,15 @@ def is_array(field):
 def is_named_arrays(field):
     """Whether a field of a message is a dict of arrays."""
     return "named_arrays" in field.metadata
+
+
+def is_symmetric(field):
+    """Whether a field of a message is a symmetric matrix."""
+    return field.metadata.get("symmetric", False)
+
+
+def wire_name(field):
+    """Name that an array is sent under; of symmetric matrices, a triangle is sent."""
+    if not is_symmetric(field):
+        return field.name
+    return f"{field.name.removesuffix('_covariance')}_triangle"

@@ -226,8 +226,8 @@ def _statistics(sums):
     within = sums.gram - (means.T * counts) @ means
     within = _lifted(within, sums.noise["gram"])
     apart = means - counts @ means / counts.sum()
-    between = (apart.T * counts) @ apart
-    return counts, means, (within + between) / counts.sum()
+    total = (within + (apart.T * counts) @ apart) / counts.sum()
+    return counts, means, (total + total.T) / 2  # products are not quite symmetric
 
 
 def _pulled_together(means, mean, noise, counts):

@@ -155,7 +155,7 @@ def test_reference_that_was_rounded_below_zero_still_has_maps():
     rng = np.random.default_rng(0)
     vectors = np.linalg.qr(rng.normal(size=(6, 6)))[0]
     covariance = (vectors * np.geomspace(1, 1e-7, 6)) @ vectors.T
-    exact = AlignmentReference.from_covariance(np.zeros(6), covariance, 1, 0.0)
+    exact = AlignmentReference(np.zeros(6), covariance, 1, 0.0)
     rounded = AlignmentReference.from_bytes(exact.to_bytes("float16"))
     assert np.linalg.eigvalsh(rounded.covariance)[0] < -1e-5
     aligner = FederatedOTAligner(tau=1)

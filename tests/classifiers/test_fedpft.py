@@ -207,10 +207,9 @@ def test_aligner_adds_one_covariance_to_the_message():
         FedPFTClassifier(aligner=aligner).client_update(X, Y)
         for aligner in (None, FederatedOTAligner())
     )
-    assert plain.covariance_triangle.size == plain.shrinkage.size == 0
+    assert plain.covariance.size == plain.shrinkage.size == 0
     assert np.array_equal(
-        unpack_triangle(aligned.covariance_triangle).round(10),
-        np.cov(X.T, bias=True).round(10),
+        aligned.covariance.round(10), np.cov(X.T, bias=True).round(10)
     )
     assert aligned.n_numbers == plain.n_numbers
 

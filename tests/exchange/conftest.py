@@ -30,21 +30,23 @@ def scatter_of(counts, means):
     """Covariance that rows have at least, if classes have these means."""
     shares = counts / counts.sum()
     centred = means - shares @ means
-    return (centred.T * shares) @ centred
+    scatter = (centred.T * shares) @ centred
+    return (scatter + scatter.T) / 2
 
 
 def make_messages():
     rng = np.random.default_rng(0)
     mean, rows = rng.standard_normal(3), rng.standard_normal((20, 3))
     covariance = rows.T @ rows / 20
-    triangle = pack_triangle((covariance + covariance.T) / 2)
+    covariance = (covariance + covariance.T) / 2
+    triangle = pack_triangle(covariance)
     counts, means = np.array([12, 30], np.int32), np.array([mean, -mean])
-    total = triangle + pack_triangle(scatter_of(counts, means))
+    total = covariance + scatter_of(counts, means)
     mixture = (np.array([1, 1]), np.ones(2), means, np.array([triangle] * 2))
     weights = {"weight": means, "bias": mean[:2], "steps": np.array(3)}
     return {
-        "client statistics": ClientStatistics(50, mean, triangle, 0.1, "A"),
-        "alignment reference": AlignmentReference(mean, triangle, 7, 1e-9, 0.4),
+        "client statistics": ClientStatistics(50, mean, covariance, 0.1, "A"),
+        "alignment reference": AlignmentReference(mean, covariance, 7, 1e-9, 0.4),
         "class statistics": ClassStatistics(
             ["a", "b"], counts, means, total, np.array([0.25]), "A"
         ),
@@ -89,7 +91,7 @@ def make_messages():
             "A",
         ),
         "aligned model": AlignedModel(
-            ["a", "b", "c"], np.eye(3), mean, mean, triangle, 7, 1e-9, 0.4
+            ["a", "b", "c"], np.eye(3), mean, mean, covariance, 7, 1e-9, 0.4
         ),
         "linear model": LinearModel(["a", "b"], mean[None], np.array([0.5]), "A"),
         "mixed-effects model": MixedEffectsModel(
@@ -98,10 +100,10 @@ def make_messages():
             np.array([3, 1]),
             means,
             means / 2,
-            triangle,
+            covariance,
             np.array([0.5, 4.0, 0.25]),
             np.array([0.75, 0.25]),
-            2 * triangle,
+            2 * covariance,
             0.3,
             True,
             False,

@@ -131,7 +131,7 @@ def test_bytes_that_are_no_message_are_refused(message):
 def test_labels_and_rows_are_not_in_the_message():
     """No row of X can be found among the numbers that leave the client."""
     message = MESSAGES["statistics"]
-    numbers = np.concatenate([message.means.ravel(), message.covariance_triangle])
+    numbers = np.concatenate([message.means, message.covariance]).ravel()
     assert np.abs(X.reshape(-1, 1) - numbers).min() > 1e-9
 
 
@@ -176,9 +176,7 @@ def test_sums_and_back():
     message = MESSAGES["statistics, one class missing"]
     actual = ClassStatistics.from_sums(message.classes, *message.sums())
     np.testing.assert_allclose(actual.means, message.means, atol=1e-12)
-    np.testing.assert_allclose(
-        actual.covariance_triangle, message.covariance_triangle, atol=1e-11
-    )
+    np.testing.assert_allclose(actual.covariance, message.covariance, atol=1e-11)
     assert np.array_equal(actual.counts, message.counts)
     assert actual.classes == message.classes
 
@@ -218,9 +216,7 @@ def test_pushed_statistics_are_those_of_mapped_rows():
         X @ matrix.T + offset, Y, classes=actual.classes
     )
     np.testing.assert_allclose(actual.means, expected.means, atol=1e-11)
-    np.testing.assert_allclose(
-        actual.covariance_triangle, expected.covariance_triangle, atol=1e-11
-    )
+    np.testing.assert_allclose(actual.covariance, expected.covariance, atol=1e-11)
 
 
 # ----------------------------------------------------------------- ClassMixtures

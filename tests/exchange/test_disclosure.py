@@ -102,7 +102,8 @@ def test_a_single_row_can_be_used_in_one_process():
 
 def test_description_has_every_field_and_no_number_of_an_array(message):
     text = message.describe()
-    for name, value in vars(message).items():
+    for name in message.__dataclass_fields__:
+        value = getattr(message, name)
         assert name in text or (name == "privacy" and "No noise is added" in text)
         for number in value.ravel() if isinstance(value, np.ndarray) else []:
             shown = f"{number:.4g}"

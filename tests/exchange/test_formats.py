@@ -29,25 +29,25 @@ from skslot.privacy import PrivacyBudget
 # Written by the first version that had the kind; never to be written again.
 FIXTURES = Path(__file__).parent / "fixtures"
 
-TRIANGLE = np.array([2.0, 0.5, 0.25, 3.0, -1.0, 4.0])
+COVARIANCE = np.array([[2.0, 0.5, 0.25], [0.5, 3.0, -1.0], [0.25, -1.0, 4.0]])
 MEAN = np.array([1.0, -2.5, 0.125])
 NONE = np.empty(0)
 PRIVACY = PrivacyBudget(3.0, 1e-5, 2.0).guarantee
 
 EXPECTED = {
-    "client_statistics": ClientStatistics(50, MEAN, TRIANGLE, 0.1, "Zürich"),
+    "client_statistics": ClientStatistics(50, MEAN, COVARIANCE, 0.1, "Zürich"),
     "client_statistics_float16": ClientStatistics(
-        50, 2.0**20 * MEAN, 2.0**40 * TRIANGLE, 0.1, "far from zero"
+        50, 2.0**20 * MEAN, 2.0**40 * COVARIANCE, 0.1, "far from zero"
     ),
     "client_statistics_private": ClientStatistics(
-        50, MEAN, TRIANGLE, 0.1, "A", "r@1", PRIVACY
+        50, MEAN, COVARIANCE, 0.1, "A", "r@1", PRIVACY
     ),
-    "alignment_reference": AlignmentReference(MEAN, TRIANGLE, 7, 1e-9, 0.4),
+    "alignment_reference": AlignmentReference(MEAN, COVARIANCE, 7, 1e-9, 0.4),
     "class_statistics": ClassStatistics(
         ["a", "b"],
         np.array([20, 0]),
         np.array([MEAN, 0 * MEAN]),
-        TRIANGLE,
+        COVARIANCE,
         np.array([0.25]),
         7,
     ),
@@ -55,7 +55,7 @@ EXPECTED = {
         ["a", "b"],
         np.array([20, 0]),
         np.array([MEAN, 0 * MEAN]),
-        TRIANGLE,
+        COVARIANCE,
         NONE,
         "A",
         "r@1",
@@ -113,7 +113,7 @@ EXPECTED = {
         NONE,
         NONE,
         np.array([MEAN, 2 * MEAN]),
-        TRIANGLE,
+        COVARIANCE,
         np.array([0.25]),
         "A",
     ),
@@ -147,10 +147,10 @@ EXPECTED = {
         np.array([3, 1]),
         np.array([MEAN, -MEAN]),
         np.array([0.5 * MEAN, -0.5 * MEAN]),
-        TRIANGLE,
+        COVARIANCE,
         np.array([0.5, 4.0, 0.25]),
         np.array([0.75, 0.25]),
-        2 * TRIANGLE,
+        2 * COVARIANCE,
         0.3,
         True,
         False,
@@ -162,7 +162,7 @@ EXPECTED = {
         np.array([MEAN, -MEAN, 0 * MEAN]),
         np.array([0.5, -0.5, 0.0]),
         MEAN,
-        TRIANGLE,
+        COVARIANCE,
         7,
         1e-9,
         0.4,
@@ -209,8 +209,8 @@ def payload(data):
 
 def test_statistics_of_512_features_take_264_kilobytes_in_float16():
     m = 512
-    triangle = np.full(m * (m + 1) // 2, 1e9)
-    message = ClientStatistics(50, np.ones(m), triangle, 0.1, "A", "encoder")
+    covariance = np.full((m, m), 1e9)
+    message = ClientStatistics(50, np.ones(m), covariance, 0.1, "A", "encoder")
     data = message.to_bytes("float16")
     assert payload(data) == 263_680
     assert len(data) - payload(data) < 700
@@ -218,5 +218,5 @@ def test_statistics_of_512_features_take_264_kilobytes_in_float16():
 
 def test_reference_is_sent_as_a_triangle():
     m = 64
-    message = AlignmentReference.from_covariance(np.ones(m), np.eye(m), 3, 0.0)
+    message = AlignmentReference(np.ones(m), np.eye(m), 3, 0.0)
     assert payload(message.to_bytes("float32")) == 4 * (m + m * (m + 1) // 2)

@@ -15,7 +15,6 @@ from skslot import (
     FedMergeClassifier,
     FedPFTClassifier,
 )
-from skslot._linalg import pack_triangle
 from skslot.exchange import ClientStatistics, MessageError, load_message
 from skslot.exchange._checks import rounding_norm
 from skslot.exchange._wire import WIRE_DTYPES
@@ -91,8 +90,8 @@ def test_clearly_negative_eigenvalue_is_refused_in_any_dimension(order, dtype):
     rng = np.random.default_rng(0)
     vectors, _ = np.linalg.qr(rng.standard_normal((order, order)))
     values = np.r_[-0.45 if dtype == "float16" else -1e-3, np.ones(order - 1)]
-    triangle = pack_triangle((vectors * values) @ vectors.T)
-    data = ClientStatistics(9, np.zeros(order), triangle, 0.1, "A").to_bytes(dtype)
+    matrix = (vectors * values) @ vectors.T
+    data = ClientStatistics(9, np.zeros(order), matrix, 0.1, "A").to_bytes(dtype)
     with pytest.raises(MessageError, match="not positive semi-definite"):
         load_message(data)
 
@@ -103,12 +102,11 @@ def test_bound_on_rounding_holds_and_does_not_grow_with_the_order(dtype):
     for order in (8, 64, 256):
         rows = rng.standard_normal((2 * order, order)) * np.geomspace(1, 1e-3, order)
         matrix = rows.T @ rows / len(rows)
-        rounded = matrix.astype(dtype)
-        packed = pack_triangle(rounded.astype(np.float64)).astype(dtype)
-        error = np.linalg.norm(rounded.astype(np.float64) - matrix, 2)
+        rounded = matrix.astype(dtype).astype(np.float64)
+        error = np.linalg.norm(rounded - matrix, 2)
         share = {"float32": 2.0**-22, "float16": 2.0**-10}[dtype]
-        assert error <= rounding_norm(packed)
-        assert rounding_norm(packed) <= 1.01 * share * np.linalg.norm(matrix)
+        assert error <= rounding_norm(rounded)
+        assert rounding_norm(rounded) <= 1.01 * share * np.linalg.norm(matrix)
 
 
 @pytest.mark.parametrize("dtype", WIRE_DTYPES)
@@ -126,11 +124,11 @@ def test_class_means_apart_in_a_direction_that_no_feature_shows_are_refused():
     """On the diagonal all is well: only eigenvalues tell."""
     rng = np.random.default_rng(0)
     axis = np.ones(6) / np.sqrt(6)
-    triangle = pack_triangle(np.eye(6) - 0.99 * np.outer(axis, axis))
+    covariance = np.eye(6) - 0.99 * np.outer(axis, axis)
     means = np.array([axis, -axis])
     counts = np.array([10, 10], np.int32)
     message = message_of(classes=["a", "b"], counts=counts, means=means / 2)
-    wrong = replace(message, covariance_triangle=triangle)
+    wrong = replace(message, covariance=covariance)
     wrong._check()
     with pytest.raises(MessageError, match="class means are further apart"):
         load_message(wrong.to_bytes("float64"))
@@ -181,7 +179,7 @@ def test_counts_add_up_to_the_rows_that_the_header_announces(messages, tampered)
     ("change", "match"),
     [
         (lambda m: {"classes": [0, 0, 1]}, "name each label once"),
-        (lambda m: {"covariance_triangle": -m.covariance_triangle}, "negative varianc"),
+        (lambda m: {"covariance": -m.covariance}, "negative varianc"),
         (lambda m: {"means": 100 * m.means}, "further apart"),
     ],
     ids=["labels", "covariance", "means"],

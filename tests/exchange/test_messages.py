@@ -11,7 +11,13 @@ from sklearn.covariance import ledoit_wolf, oas
 
 from skslot import FederatedOTAligner
 from skslot._linalg import pack_triangle, triangle_order, unpack_triangle
-from skslot.exchange import AlignmentReference, ClientStatistics, Message
+from skslot.exchange import (
+    AlignmentReference,
+    ClientStatistics,
+    Message,
+    MessageError,
+)
+from skslot.exchange._wire import decode
 from skslot.statistics import FeatureMoments
 
 
@@ -77,7 +83,9 @@ def test_covariance_is_that_of_scikit_learn(shrinkage, estimator, shape):
     message = statistics_of(X, shrinkage=shrinkage)
     covariance, coefficient = estimator(X)
     assert abs(message.shrinkage - coefficient) <= 1e-12
-    np.testing.assert_allclose(message.covariance, covariance, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(
+        message.shrunk_covariance, covariance, rtol=1e-12, atol=1e-12
+    )
 
 
 def test_message_holds_size_mean_and_sample_covariance():
@@ -85,25 +93,31 @@ def test_message_holds_size_mean_and_sample_covariance():
     message = statistics_of(X, client="A")
     assert (message.client, message.n_samples, message.n_features) == ("A", 20, 4)
     np.testing.assert_allclose(message.mean, X.mean(axis=0), rtol=1e-14)
-    sample = unpack_triangle(message.covariance_triangle)
-    np.testing.assert_allclose(sample, np.cov(X.T, ddof=0), rtol=1e-12)
+    np.testing.assert_allclose(message.covariance, np.cov(X.T, ddof=0), rtol=1e-12)
 
 
-def test_from_covariance_packs_the_covariance():
+def test_only_the_triangle_of_a_covariance_is_sent():
     covariance = random_covariance(3)
-    message = ClientStatistics.from_covariance(9, np.zeros(3), covariance, 0.0, "A")
-    assert np.array_equal(message.covariance, covariance)
-    assert message == ClientStatistics(
-        9, np.zeros(3), pack_triangle(covariance), 0.0, "A"
-    )
+    message = ClientStatistics(9, np.zeros(3), covariance, 0.0, "A")
+    sent, _ = decode(message.to_bytes("float64"))
+    assert np.array_equal(sent["covariance_triangle"], pack_triangle(covariance))
+    assert ClientStatistics.from_bytes(message.to_bytes("float64")) == message
+
+
+def test_covariance_that_is_not_symmetric_is_refused():
+    message = replace(example_statistics(), covariance=np.array([[2.0, 1], [0, 3]]))
+    with pytest.raises(MessageError, match="client 'A': covariance is not symmetric"):
+        message.to_bytes()
 
 
 def example_statistics(client="A"):
-    return ClientStatistics(5, np.arange(2.0), np.array([2.0, 1.0, 3.0]), 0.1, client)
+    return ClientStatistics(
+        5, np.arange(2.0), np.array([[2.0, 1.0], [1.0, 3.0]]), 0.1, client
+    )
 
 
 def example_reference():
-    return AlignmentReference.from_covariance(np.arange(2.0), np.eye(2), 3, 1e-9)
+    return AlignmentReference(np.arange(2.0), np.eye(2), 3, 1e-9)
 
 
 @pytest.mark.parametrize("message", [example_statistics(), example_reference()])
@@ -126,10 +140,10 @@ def test_client_of_any_kind_compares(client):
         (example_statistics(), {"n_samples": 6}),
         (example_statistics(), {"mean": np.array([0.0, np.nextafter(1, 2)])}),
         (example_statistics(), {"mean": np.arange(3.0)}),
-        (example_statistics(), {"covariance_triangle": np.zeros(3)}),
+        (example_statistics(), {"covariance": np.zeros((2, 2))}),
         (example_statistics(), {"shrinkage": 0.2}),
         (example_reference(), {"mean": np.zeros(2)}),
-        (example_reference(), {"covariance_triangle": np.array([2.0, 0.0, 2.0])}),
+        (example_reference(), {"covariance": 2 * np.eye(2)}),
         (example_reference(), {"n_iter": 4}),
         (example_reference(), {"residual": 0.0}),
     ],
@@ -158,9 +172,7 @@ def test_messages_are_not_hashable(message):
 def test_message_does_not_follow_later_updates():
     X = np.random.default_rng(0).normal(size=(20, 3))
     moments = FeatureMoments.from_rows(X)
-    message = ClientStatistics.from_covariance(
-        20, moments.mean, moments.sample_covariance(), 0.0
-    )
+    message = ClientStatistics(20, moments.mean, moments.sample_covariance(), 0.0)
     kept = copy.deepcopy(message)
     moments.update(X + 5)
     assert message == kept
@@ -179,7 +191,7 @@ def test_repeated_row_is_constant_despite_rounding(value, n_samples):
 def test_repeated_row_in_many_chunks_is_constant(value):
     row = np.full((7, 2), value)
     moments = sum(FeatureMoments.from_rows(row) for _ in range(300))
-    message = ClientStatistics.from_covariance(
+    message = ClientStatistics(
         moments.n_samples, moments.mean, moments.sample_covariance(), 0.0
     )
     assert message.is_constant
@@ -189,7 +201,7 @@ def test_repeated_row_in_many_chunks_is_constant(value):
 def test_spread_of_a_few_ulps_is_rounding(ulps, is_constant):
     mean = np.array([0.0, 3.0])
     deviation = ulps * np.finfo(np.float64).eps * mean
-    message = ClientStatistics.from_covariance(9, mean, np.diag(deviation**2), 0.0)
+    message = ClientStatistics(9, mean, np.diag(deviation**2), 0.0)
     assert message.is_constant == is_constant
 
 

@@ -56,22 +56,20 @@ def parts(draw):
 
 def statistics(draw, rng, m, scale, classes, counts, covariance):
     mean, share = scale * rng.standard_normal(m), draw(st.floats(0, 1))
-    return ClientStatistics(draw(COUNTS), mean, pack_triangle(covariance), share)
+    return ClientStatistics(draw(COUNTS), mean, covariance, share)
 
 
 def reference(draw, rng, m, scale, classes, counts, covariance):
     tau = draw(st.none() | st.floats(0, 1))
     mean = scale * rng.standard_normal(m)
-    return AlignmentReference(
-        mean, pack_triangle(covariance), draw(st.integers(0, 100)), 1e-9, tau
-    )
+    return AlignmentReference(mean, covariance, draw(st.integers(0, 100)), 1e-9, tau)
 
 
 def class_statistics(draw, rng, m, scale, classes, counts, covariance):
     shrinkage = rng.random(draw(st.integers(0, 1)))
     means = scale * rng.standard_normal((len(classes), m))
-    triangle = pack_triangle(covariance + scatter_of(counts, means))
-    return ClassStatistics(classes, counts, means, triangle, shrinkage)
+    total = covariance + scatter_of(counts, means)
+    return ClassStatistics(classes, counts, means, total, shrinkage)
 
 
 def mixtures(draw, rng, m, scale, classes, counts, covariance):
@@ -96,7 +94,7 @@ def mixtures(draw, rng, m, scale, classes, counts, covariance):
         weights,
         means,
         np.array([flat[kind]] * each.sum()),
-        pack_triangle(total) if is_aligned else np.empty(0),
+        total if is_aligned else np.empty(0),
         rng.random(1) if is_aligned else np.empty(0),
     )
 

@@ -187,7 +187,7 @@ def test_kind_and_client_are_seen_without_reading_the_numbers(files, tmp_path):
         ({"encoder": "b"}, "encoder", "b", "a"),
         ({"encoder": None}, "encoder", None, "a"),
         (
-            {"mean": np.zeros(2), "covariance_triangle": np.ones(3)},
+            {"mean": np.zeros(2), "covariance": np.ones((2, 2))},
             "number of features",
             2,
             1,
@@ -195,7 +195,7 @@ def test_kind_and_client_are_seen_without_reading_the_numbers(files, tmp_path):
     ],
 )
 def test_error_says_what_disagrees(change, trait, value, other):
-    first = ClientStatistics(20, np.zeros(1), np.ones(1), 0.1, "A", "a")
+    first = ClientStatistics(20, np.zeros(1), np.ones((1, 1)), 0.1, "A", "a")
     second = replace(first, client="B", **change)
     with pytest.raises(MessageError) as caught:
         list(receive([first, second], ClientStatistics))

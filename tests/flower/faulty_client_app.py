@@ -49,7 +49,7 @@ def summary(message, context):
         return reply
     honest_answer = ClassStatistics.from_bytes(reply.content["skslot"]["message"])
     forged = replace(honest_answer, means=np.full_like(honest_answer.means, np.nan))
-    data = encode(forged.kind, forged._arrays(), forged._json_facts(), "float64")
+    data = encode(forged.kind, forged._wire_arrays(), forged._json_facts(), "float64")
     record = {"message": data, "code": ""}
     return Message(RecordDict({"skslot": ConfigRecord(record)}), reply_to=message)
 

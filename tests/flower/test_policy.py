@@ -8,7 +8,6 @@ import pytest
 from sklearn.pipeline import make_pipeline
 
 from skslot import FedCGSClassifier, FederatedOTAligner
-from skslot._linalg import pack_triangle
 from skslot.exchange import AlignmentReference
 from skslot.exchange._wire import encode
 from skslot.flower import FederationReport, make_client_app
@@ -24,7 +23,7 @@ def forger(rows_of, site, **changes):
     X, _, client = rows_of(site)
     message = ALIGNER.client_update(X, client=client)
     forged = replace(message, **changes)
-    data = encode(forged.kind, forged._arrays(), forged._json_facts(), "float64")
+    data = encode(forged.kind, forged._wire_arrays(), forged._json_facts(), "float64")
     return replying({"message": data, "code": ""})
 
 
@@ -100,14 +99,10 @@ def bad_sites(rows_of):
         "app_failed": bare_app_that_raises(),
         "malformed": replying({"code": "", "message": "text"}),
         "refused": forger(rows_of, "fax", mean=np.full(64, np.nan)),
-        "refused ": forger(
-            rows_of, "fax", covariance_triangle=pack_triangle(covariance)
-        ),
+        "refused ": forger(rows_of, "fax", covariance=covariance),
         "refused  ": replying({"code": "", "message": b"nothing"}),
         "refused   ": forger(rows_of, "fax", mean=np.full(64, 1e300)),
-        "refused    ": forger(
-            rows_of, "fax", covariance_triangle=pack_triangle(1e300 * np.eye(64))
-        ),
+        "refused    ": forger(rows_of, "fax", covariance=1e300 * np.eye(64)),
         "malformed ": replying({"code": "patient 4711"}),
         "malformed  ": replying({"code": 4711}),
         "malformed   ": forger(rows_of, "fax", client=None),
