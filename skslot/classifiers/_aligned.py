@@ -122,6 +122,21 @@ class AlignedClassifierMixin(ClientModelsMixin):
             )
         return AlignedModel.of(self.linear_model(), aligner.reference_, aligner.tau_)
 
+    def _scores_by_client(self, X, groups):
+        return self._scores(self._align(X, groups))
+
+    def _align(self, X, groups):
+        """Align samples, if the classifier was fitted with an aligner."""
+        if not self._is_aligned:
+            return X
+        if groups.clients == [None]:
+            return self.aligner_.transform(X)
+        codes = np.empty(len(X), dtype=np.intp)
+        for code, rows in enumerate(groups.rows):
+            codes[rows] = code
+        ids = np.fromiter(groups.clients, dtype=object)[codes]
+        return self.aligner_.transform(X, client_ids=ids)
+
     def _fit_aligner(self, messages):
         """Fit ``aligner_`` to the messages, if there is an aligner."""
         vars(self).pop("aligner_", None)  # of an earlier fit

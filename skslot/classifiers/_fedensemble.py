@@ -226,9 +226,6 @@ class FedEnsembleClassifier(LocalHeadsMixin, OneShotClassifier):
             coef = np.vstack([head.coef for head in self.heads_])
             self.coef_, self.intercept_ = stack_heads(coef, pool_statistics(aligned))
 
-    def _scores_by_client(self, X, groups):
-        return self._scores(self.aligner_._move(X, groups) if self._is_aligned else X)
-
     def _scores(self, X):
         if self._combine == "stack":
             return super()._scores(X)

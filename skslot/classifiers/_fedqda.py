@@ -193,9 +193,6 @@ default="empirical"
             self.shrink_to_identity,
         )
 
-    def _scores_by_client(self, X, groups):
-        return self._scores(self.aligner_._move(X, groups) if self._is_aligned else X)
-
     def _scores(self, X):
         return gaussian_scores(X, self.means_, self._roots, np.log(self.priors_))
 

@@ -158,5 +158,4 @@ class ServerEstimatorMixin:
         return np.log(self.predict_proba(X, client_ids))
 
     def _aligned_rows(self, X, client_ids):
-        X, groups = self._prediction_rows(X, client_ids)
-        return self.aligner_._move(X, groups) if self._is_aligned else X
+        return self._align(*self._prediction_rows(X, client_ids))
