@@ -1,16 +1,31 @@
 """The ClientApp: answers requests with the client steps of an estimator."""
 
 import logging
-import warnings
 from contextlib import contextmanager
 from functools import partial
 
-from .._optional import import_optional
-from ..exchange import Message, MessageError
-from ._protocol import ClientSteps
+from sklearn.utils import get_tags
 
-# Name of the record in each message, and of what is kept between them.
-RECORD = "skslot"
+from ..classifiers import FedAvgClassifier
+from ..exchange import (
+    AlignmentReference,
+    FeatureScale,
+    HeadWeights,
+    LinearModel,
+    Message,
+    MessageError,
+    MixedEffectsModel,
+    load_message,
+)
+from ._common import RECORD, flower_modules, split_estimator
+
+# What a request may contain, by the name it has there.
+CONTENTS = {
+    "reference": (AlignmentReference, MixedEffectsModel),
+    "scale": FeatureScale,
+    "start": HeadWeights,
+    "model": LinearModel,
+}
 
 # What code of the user may raise; sys.exit() is no reason to say more.
 FAILURES = (Exception, SystemExit)
@@ -90,30 +105,50 @@ def make_client_app(
     'ClientApp'
     """
     flower, clientapp, _ = flower_modules()
-    steps = ClientSteps(estimator, classes, encoder, privacy)
+    aligner, classifier = split_estimator(estimator)
+    set_privacy(aligner, classifier, classes, privacy)
+    allowed = allowed_requests(aligner, classifier)
+    if "training" in allowed and classes is None:
+        raise ValueError(
+            "FedAvgClassifier needs classes=, the labels of all clients, the same at "
+            "each of them."
+        )
+
+    def run_step(step, contents, X, y, client):
+        """Return the message of a client step."""
+        options = {"classes": classes, "client": client}
+        if aligner is not None:
+            own = aligner.client_update(X, y, **options).with_encoder(encoder)
+            if step == "statistics":
+                return own
+            X = aligner.client_map(own, contents["reference"]).transform(X)
+        if step == "scale":
+            message = classifier.client_summary(X, client=client)
+        else:
+            if step == "training":
+                options |= {name: contents.get(name) for name in ("scale", "start")}
+            message = classifier.client_update(X, y, **options)
+        return message.with_encoder(encoder)
 
     def summarize(step, contents, context):
-        """Return the message on the samples of the client."""
+        """Return the message on the samples of the client, if it may be sent."""
         with refusing("load_failed", FAILURES, "load_data failed"):
             X, y, client = load_data(context)
             if client is None:
                 raise ValueError("the name of the client is None")
-        answer = steps.answer(step, contents, X, y, client)
+        message = run_step(step, contents, X, y, client)
         unsent = f"the answer to {step!r} is not sent"
         with refusing("too_few_rows", MessageError, unsent):
-            answer.check_disclosure(min_samples)
-        return answer
+            message.check_disclosure(min_samples)
+        return message
 
     def respond(step, message, context):
         try:
-            allow_once_more(steps.allowed, step, context, flower.ConfigRecord)
+            allow_once_more(allowed, step, context, flower.ConfigRecord)
             received = message.content.config_records.get(RECORD, {})
             unreadable = (KeyError, TypeError, MessageError)
             with refusing("bad_request", unreadable, "the request could not be read"):
-                contents = {
-                    name: steps.contents[name].from_bytes(data)
-                    for name, data in received.items()
-                }
+                contents = {n: read_content(n, data) for n, data in received.items()}
             record = {"code": ""}
             if step == "result":
                 with refusing("receive_failed", FAILURES, "receive failed"):
@@ -137,6 +172,58 @@ def make_client_app(
     return app
 
 
+def allowed_requests(aligner, classifier):
+    """Return how often each step may be asked for in one run."""
+    allowed = {"result": 1}
+    if aligner is not None:
+        allowed["statistics"] = 1
+    if isinstance(classifier, FedAvgClassifier):
+        allowed["training"] = classifier.n_rounds
+        if classifier.standardize:
+            allowed["scale"] = 1
+    elif classifier is not None:
+        allowed["summary"] = 1
+    return allowed
+
+
+def set_privacy(aligner, classifier, classes, privacy):
+    """Set the guarantee that a site asks for, unless one message could not give it."""
+    steps = [step for step in (aligner, classifier) if step is not None]
+    if privacy is None and all(step.privacy is None for step in steps):
+        return
+    if len(steps) > 1:
+        raise ValueError(
+            "a Pipeline sends two messages on the same rows, and the second is on rows "
+            "that were moved by the first; with privacy, give the classifier its "
+            "aligner as a parameter, so that one message serves both."
+        )
+    (step,) = steps
+    if "privacy" not in step.get_params(deep=False):
+        raise ValueError(
+            f"{type(step).__name__} has no guarantee of differential privacy to give: "
+            "its messages are not made of counts, sums and second moments alone. Use "
+            "MixedEffectsClassifier, FedCGSClassifier, FedRidgeClassifier or "
+            "FedCOFClassifier."
+        )
+    if privacy is not None:
+        step.set_params(privacy=privacy)
+    if classes is None and get_tags(step).target_tags.required:
+        raise ValueError(
+            "privacy needs classes=, the labels of all clients, the same at each of "
+            "them: which of them a site has is not to be told."
+        )
+
+
+def read_content(name, data):
+    """Read one of the messages in a request."""
+    if not isinstance(data, bytes):
+        raise TypeError(f"{name} is a {type(data).__name__}, not bytes.")
+    message = load_message(data)
+    if not isinstance(message, CONTENTS[name]):
+        raise TypeError(f"{name} is a {type(message).__name__}.")
+    return message
+
+
 def allow_once_more(allowed, step, context, new_record):
     """Count this request, unless the run has had as many as it needs."""
     if step not in allowed:
@@ -151,18 +238,9 @@ def allow_once_more(allowed, step, context, new_record):
 
 @contextmanager
 def refusing(code, errors, text):
-    """Write errors to the log of the site, and tell the server the code alone."""
+    """Write errors to the log of the site, and send the server the code alone."""
     try:
         yield
     except errors:
         logger.exception(text)
         raise Refusal(code) from None
-
-
-def flower_modules():
-    """The modules ``flwr.app``, ``flwr.clientapp`` and ``flwr.serverapp``."""
-    names = ("flwr.app", "flwr.clientapp", "flwr.serverapp")
-    with warnings.catch_warnings():
-        # what it imports in turn uses deprecated names of each other
-        warnings.simplefilter("ignore", DeprecationWarning)
-        return [import_optional(name, "flower", "skslot.flower") for name in names]

@@ -7,7 +7,7 @@ import pytest
 
 from skslot.datasets import load_digit_scanners
 from skslot.flower import FederationReport, make_client_app, make_server_app
-from skslot.flower._client import flower_modules
+from skslot.flower._common import flower_modules
 
 pytest.importorskip("flwr")
 collect_ignore = [  # parts of apps, imported by Flower, and a program

@@ -11,7 +11,7 @@ from sklearn.pipeline import make_pipeline
 from skslot import FedCGSClassifier, FederatedOTAligner
 from skslot.exchange import ClientStatistics, LinearModel
 from skslot.flower import make_client_app
-from skslot.flower._exchanges import REASONS
+from skslot.flower._server import REASONS
 
 SECRET = "patient 4711 of ward 3"
 PIPELINE = make_pipeline(FederatedOTAligner(), FedCGSClassifier())

@@ -11,7 +11,7 @@ from skslot import (
     MixedEffectsClassifier,
 )
 from skslot.flower import FederationReport, make_client_app
-from skslot.flower._protocol import with_screen
+from skslot.flower._server import choose_screen
 from skslot.trust import ClientScreen
 
 GOOD = ["fax", "flatbed", "microfilm"]
@@ -98,9 +98,7 @@ def test_settings_of_the_run_come_first(federate, in_other_units):
     ],
 )
 def test_settings_that_are_not_given_are_those_of_the_estimator(settings, expected):
-    classifier = FedCGSClassifier(screen=ClientScreen(max_share=0.5))
-    assert with_screen(classifier, *settings).screen == expected
-    assert classifier.screen == ClientScreen(max_share=0.5)
+    assert choose_screen(ClientScreen(max_share=0.5), *settings) == expected
 
 
 def test_default_is_a_warning_in_the_log_of_the_server(federate, in_other_units):

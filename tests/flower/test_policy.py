@@ -11,8 +11,8 @@ from skslot import FedCGSClassifier, FederatedOTAligner
 from skslot.exchange import AlignmentReference
 from skslot.exchange._wire import encode
 from skslot.flower import FederationReport, make_client_app
-from skslot.flower._client import flower_modules
-from skslot.flower._exchanges import REASONS, Answer, ClientRecord, group_replies
+from skslot.flower._common import flower_modules
+from skslot.flower._server import REASONS, ClientRecord, send_and_wait
 
 ALIGNER = FederatedOTAligner()
 
@@ -59,14 +59,30 @@ def bare_app_that_raises():
 
 
 def test_replies_are_attributed_by_what_they_reply_to():
-    sent = {"a": 11, "b": 12, "c": 13, "d": 14}
-    first, second = Answer(b"first"), Answer(b"second")
-    replies = [("b", second), ("a", first), ("z", first), ("d", first), ("d", second)]
-    assert group_replies(sent, replies) == {
-        11: first,
-        12: second,
-        13: Answer(code="silent"),
-        14: Answer(code="malformed"),
+    flower, *_ = flower_modules()
+
+    def reply(message_id, data):
+        record = flower.ConfigRecord({"code": "", "message": data})
+        content = flower.RecordDict({"skslot": record})
+        message = flower.Message(content, 1, "query")
+        message.metadata.__dict__["_reply_to_message_id"] = message_id
+        return message
+
+    class Grid:
+        def push_messages(self, messages):
+            return [f"to {message.metadata.dst_node_id}" for message in messages]
+
+        def pull_messages(self, message_ids):
+            nodes = {12: b"second", 11: b"first", 99: b"first", 14: b"first"}
+            replies = [reply(f"to {node}", data) for node, data in nodes.items()]
+            return [*replies, reply("to 14", b"second")]
+
+    contents = {node: {} for node in (11, 12, 13, 14)}
+    assert send_and_wait(Grid(), flower, 0.01, "statistics", contents) == {
+        11: b"first",
+        12: b"second",
+        13: "silent",
+        14: "malformed",
     }
 
 
