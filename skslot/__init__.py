@@ -27,7 +27,6 @@ _SUBPACKAGES = {
     "classifiers",
     "cli",
     "datasets",
-    "effects",
     "encoders",
     "exchange",
     "experiments",
@@ -64,7 +63,8 @@ __all__ = [
 
 def __getattr__(name):
     if name in _HOMES:
-        return getattr(_import_module(_HOMES[name]), name)
+        found = globals()[name] = getattr(_import_module(_HOMES[name]), name)
+        return found
     if name in _SUBPACKAGES:
         return _import_module(f"skslot.{name}")
     raise AttributeError(f"module 'skslot' has no attribute {name!r}")

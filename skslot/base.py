@@ -21,10 +21,8 @@ from sklearn.utils import (
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ._parallel import map_in_order
 from ._sklearn_compat import StrOptions, _fit_context
-from ._text import shorten
-from ._warnings import warn_user
+from ._utils import map_in_order, shorten, warn_user
 from .trust import ClientScreen
 
 __all__ = ["FederatedEstimator", "FederatedTransformer"]

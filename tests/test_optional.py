@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from skslot._optional import import_optional
+from skslot._utils import import_optional
 
 
 def test_module_is_imported_when_it_is_there():

@@ -8,7 +8,7 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from skslot import FedCGSClassifier, FederatedOTAligner, MixedEffectsClassifier
-from skslot._parallel import map_in_order, one_blas_thread
+from skslot._utils import map_in_order, one_blas_thread
 from skslot.exchange import load_messages
 from skslot.geometry import bures_barycenter, transport_matrix
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from skslot._text import count_table, text_table
+from skslot._utils import count_table, text_table
 
 
 def test_columns_are_as_wide_as_their_longest_cell():

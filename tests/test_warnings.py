@@ -21,7 +21,7 @@ from skslot import (
     FedPFTClassifier,
     FrozenEncoder,
 )
-from skslot._warnings import warn_user
+from skslot._utils import warn_user
 from skslot.cli._terminal import warn_of_spellings
 from skslot.geometry import bures_barycenter
 from skslot.model_selection import CellHoldoutKFold

@@ -59,7 +59,6 @@ from skslot import (
     MixedEffectsAligner,
     MixedEffectsClassifier,
 )
-from skslot.effects import Cells, fit_mixed_effects
 from skslot.experiments import FeatureSet
 from skslot.experiments._sites import (
     KNOWN_SITES,
@@ -73,6 +72,7 @@ from skslot.experiments._sites import (
 )
 from skslot.metrics import client_scores
 from skslot.model_selection import StratifiedClientKFold, dirichlet_label_shift
+from skslot.statistics import Cells, fit_mixed_effects
 
 TAUS = [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
 HOSPITALS = ["cleveland", "hungarian", "switzerland", "va"]

@@ -38,7 +38,7 @@ import numpy as np
 from skslot import FedCGSClassifier, FedRidgeClassifier, MixedEffectsClassifier
 from skslot.experiments import FeatureSet
 from skslot.privacy import PrivacyBudget
-from skslot.privacy._mechanism import noise_for_tests
+from skslot.privacy._budget import noise_for_tests
 
 EPSILONS = (np.inf, 8.0, 3.0, 1.0)
 DELTA = 1e-5

@@ -47,7 +47,7 @@ from skslot import (
     FedRidgeClassifier,
     MixedEffectsClassifier,
 )
-from skslot._linalg import pack_triangle
+from skslot._utils import pack_triangle
 from skslot.exchange import (
     AlignedModel,
     AlignmentReference,

@@ -1,10 +1,8 @@
 """Alignment of client features: optimal transport, and mixed effects."""
 
-from ._advice import AlignmentWarning
-from ._auto_tau import automatic_tau
-from ._maps import MixedEffectsMap, TransportMap
+from ._base import AlignmentWarning, MixedEffectsMap, TransportMap
 from ._mixed_effects import MixedEffectsAligner
-from ._optimal_transport import FederatedOTAligner
+from ._optimal_transport import FederatedOTAligner, automatic_tau
 
 __all__ = [
     "AlignmentWarning",

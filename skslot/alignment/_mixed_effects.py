@@ -10,19 +10,9 @@ import numpy as np
 from sklearn.utils.validation import check_memory
 
 from .. import __version__
-from .._parallel import map_in_order
 from .._sklearn_compat import Interval, StrOptions
-from .._text import number_unnamed, shorten
-from .._warnings import warn_user
+from .._utils import map_in_order, number_unnamed, shorten, warn_user
 from ..base import check_classes_agreed
-from ..effects import (
-    Cells,
-    MixedEffects,
-    VarianceComponents,
-    WithinCovariance,
-    fit_mixed_effects,
-    fit_unlabelled,
-)
 from ..exchange import (
     AlignmentReference,
     ClassStatistics,
@@ -32,15 +22,20 @@ from ..exchange import (
     receive,
 )
 from ..statistics import (
+    Cells,
     FeatureMoments,
+    MixedEffects,
+    VarianceComponents,
+    WithinCovariance,
     average_rows,
     class_means,
+    fit_mixed_effects,
+    fit_unlabelled,
     floor_shrinkage,
     is_constant,
     shrinkage_coefficient,
 )
-from ._base import FederatedAligner, merge_cells
-from ._maps import MixedEffectsMap
+from ._base import FederatedAligner, MixedEffectsMap, merge_cells
 from ._optimal_transport import ClientGaussian, full_map, solve_reference, survey
 
 # Strengths of linear maps below this change nothing that matters.

@@ -1,5 +1,6 @@
 """One-shot federated classifiers."""
 
+from ._base import OneShotClassifier
 from ._fedavg import FedAvgClassifier
 from ._fedcgs import FedCGSClassifier
 from ._fedcof import FedCOFClassifier
@@ -10,7 +11,6 @@ from ._fedpft import FedPFTClassifier
 from ._fedqda import FedQDAClassifier
 from ._fedridge import FedRidgeClassifier
 from ._mixed_effects import MixedEffectsClassifier
-from ._one_shot import OneShotClassifier
 
 __all__ = [
     "FedAvgClassifier",

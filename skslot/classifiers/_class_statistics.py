@@ -3,9 +3,8 @@
 from ..exchange import ClassStatistics
 from ..privacy import PrivacyBudget
 from ..statistics import FeatureMoments
-from ._aligned import AlignedClassifierMixin, FoldedHeadsMixin
+from ._base import AlignedClassifierMixin, FoldedHeadsMixin, OneShotClassifier
 from ._gaussian import counts_and_means, pool_statistics
-from ._one_shot import OneShotClassifier
 
 
 class ClassStatisticsClassifier(

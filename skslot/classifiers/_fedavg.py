@@ -6,14 +6,13 @@ import numpy as np
 from joblib import Parallel, delayed
 from sklearn.utils import check_random_state
 
-from .._optional import import_optional
 from .._sklearn_compat import (
     HasMethods,
     Interval,
     StrOptions,
     validate_parameter_constraints,
 )
-from .._warnings import ignored
+from .._utils import ignored, import_optional
 from ..exchange import (
     FeatureScale,
     FeatureSummary,
@@ -23,7 +22,7 @@ from ..exchange import (
 )
 from ..statistics import average_rows, is_constant
 from ..trust import ClientsReport
-from ._one_shot import OneShotClassifier
+from ._base import OneShotClassifier
 
 # Whole numbers up to this are exact in float64; no message may claim more rows.
 MAX_ROWS = 2**53

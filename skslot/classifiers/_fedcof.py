@@ -8,7 +8,7 @@ import numpy as np
 from scipy.linalg import cho_solve
 
 from .._sklearn_compat import Interval, StrOptions
-from .._warnings import warn_of_lost_classes
+from .._utils import warn_of_lost_classes
 from ..exchange import ClassMeans, ClassStatistics
 from ..statistics import average_rows, merge_class_means
 from ._class_statistics import ClassStatisticsClassifier

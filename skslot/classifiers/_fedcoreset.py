@@ -9,9 +9,8 @@ from sklearn.utils.class_weight import compute_sample_weight
 from .._sklearn_compat import HasMethods, Interval, StrOptions
 from ..exchange import ClassRows
 from ..statistics import FeatureMoments, average_rows
-from ._aligned import AlignedClassifierMixin
+from ._base import AlignedClassifierMixin, OneShotClassifier
 from ._gaussian import counts_and_means
-from ._one_shot import OneShotClassifier
 from ._training import ServerEstimatorMixin, fit_softmax, train_estimator
 
 

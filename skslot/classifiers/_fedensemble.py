@@ -12,9 +12,9 @@ from sklearn.utils.validation import check_is_fitted
 from .._sklearn_compat import HasMethods, StrOptions
 from ..exchange import CurvedHead, LinearModel
 from ..statistics import is_constant
+from ._base import OneShotClassifier
 from ._gaussian import pool_statistics
 from ._local_heads import LocalHeadsMixin, train_head
-from ._one_shot import OneShotClassifier
 from ._training import fit_softmax, prepare_estimator, train_estimator
 
 # Added to the variances of standardised scores when heads are stacked.

@@ -11,12 +11,11 @@ from scipy.special import softmax
 from sklearn.utils.class_weight import compute_sample_weight
 
 from .._sklearn_compat import Interval, StrOptions
-from .._warnings import warn_user
+from .._utils import warn_user
 from ..exchange import CurvedHead
 from ..statistics import average_rows, is_constant
-from ._aligned import FoldedHeadsMixin
+from ._base import FoldedHeadsMixin, OneShotClassifier
 from ._local_heads import LocalHeadsMixin, train_head
-from ._one_shot import OneShotClassifier
 from ._training import fit_softmax
 
 # Added to the diagonal, in its own unit: where no client has curvature, the average of

@@ -8,12 +8,11 @@ import numpy as np
 from scipy.linalg import svd
 from scipy.linalg.blas import dsyrk
 
-from .._linalg import pack_triangle, unpack_triangle
 from .._sklearn_compat import HasMethods, Interval, StrOptions
+from .._utils import pack_triangle, unpack_triangle
 from ..exchange import ClassMixtures
 from ..statistics import FeatureMoments, average_rows, is_constant
-from ._aligned import AlignedClassifierMixin
-from ._one_shot import OneShotClassifier
+from ._base import AlignedClassifierMixin, OneShotClassifier
 from ._training import ServerEstimatorMixin, fit_logistic, train_estimator
 
 COVARIANCE_TYPES = ("spherical", "diag", "full", "lowrank")

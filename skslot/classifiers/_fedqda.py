@@ -6,14 +6,13 @@ import numpy as np
 from numpy.linalg import LinAlgError, cholesky
 from scipy.linalg import solve_triangular
 
-from .._linalg import unpack_triangle
 from .._sklearn_compat import Interval, StrOptions
+from .._utils import unpack_triangle
 from ..exchange import ClassMixtures
 from ..statistics import average_rows, is_constant
-from ._aligned import AlignedClassifierMixin
+from ._base import AlignedClassifierMixin, OneShotClassifier
 from ._fedpft import FedPFTClassifier, pool_components
 from ._gaussian import COLLINEAR, LEAST_RIDGE, class_priors
-from ._one_shot import OneShotClassifier
 
 
 class FedQDAClassifier(AlignedClassifierMixin, OneShotClassifier):

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from .._warnings import warn_user
+from .._utils import warn_user
 from ..exchange import CurvedHead
 from ..statistics import FeatureMoments
-from ._aligned import AlignedClassifierMixin
+from ._base import AlignedClassifierMixin
 from ._gaussian import counts_and_means
 
 

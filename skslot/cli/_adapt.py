@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from .._text import printable
+from .._utils import printable
 from ._arguments import add_command, read_table
 from ._outputs import announce, refuse_output, writing
 from ._site_maps import (

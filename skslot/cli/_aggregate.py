@@ -6,8 +6,7 @@ from contextlib import nullcontext, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 
-from .._text import client_order, column_differences, count_table, printable
-from .._warnings import ignored
+from .._utils import client_order, column_differences, count_table, ignored, printable
 from ._arguments import (
     fraction_or,
     named_files,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from .._text import printable
+from .._utils import printable
 from ._arguments import add_command, fraction_or, read_table
 from ._outputs import announce, refuse_output, write_npz_atomically, writing
 from ._site_maps import (

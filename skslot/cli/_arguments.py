@@ -7,8 +7,7 @@ from glob import glob, has_magic
 from math import isfinite
 from pathlib import Path
 
-from .._text import plain_name
-from .._warnings import warn_user
+from .._utils import plain_name, warn_user
 from ._plans import plan_of_all_sites, site_plan
 from ._terminal import ACTIONS, plain_warnings
 

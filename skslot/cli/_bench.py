@@ -8,8 +8,7 @@ from itertools import chain
 from pathlib import Path
 
 from .._atomic import atomic_output
-from .._optional import import_optional
-from .._text import printable
+from .._utils import import_optional, printable
 from ._arguments import FEATURES, add_command, columns_of, positive_int
 from ._outputs import refuse_overwrite, refuse_twins, writing
 from ._terminal import show_progress

@@ -4,7 +4,7 @@ from pathlib import Path
 from textwrap import fill
 
 from .._atomic import atomic_output, outputs_together
-from .._text import printable
+from .._utils import printable
 from ._arguments import add_command
 from ._outputs import refuse_overwrite
 from ._terminal import in_one_line, show_progress

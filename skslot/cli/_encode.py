@@ -7,8 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from .._optional import import_optional
-from .._text import count_table, printable
+from .._utils import count_table, import_optional, printable
 from ._arguments import add_command, natural_number, positive_int
 from ._outputs import refuse_output, write_npz_atomically, writing
 from ._terminal import shows_progress

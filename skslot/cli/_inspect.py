@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from .._text import printable
+from .._utils import printable
 from ._arguments import add_command
 from ._site_maps import refuse_rows
 

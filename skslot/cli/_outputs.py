@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from .._atomic import atomic_output, outputs_together, refuse_other_than_files
-from .._text import printable
+from .._utils import printable
 
 
 def refuse_overwrite(path, force=False, inputs=()):

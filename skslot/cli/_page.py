@@ -8,7 +8,7 @@ from string import Template
 import numpy as np
 
 from .. import __version__
-from .._text import printable
+from .._utils import printable
 from ..inspection import (
     ClientDistanceDisplay,
     ClientOutlierDisplay,

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from .._text import list_groups, spelled_alike
-from .._warnings import warn_user
+from .._utils import list_groups, spelled_alike, warn_user
 from ._aggregate import in_words_of_commands
 from ._arguments import add_command, named_files, number_or, screen_of
 from ._outputs import announce, refuse_output

@@ -8,7 +8,7 @@ from itertools import chain
 import numpy as np
 
 from .._atomic import atomic_output
-from .._text import printable
+from .._utils import printable
 from ._arguments import add_command, read_table
 from ._outputs import announce, refuse_output, writing
 from ._site_maps import (

@@ -3,8 +3,7 @@
 from pathlib import Path
 
 from .._atomic import atomic_output
-from .._text import printable
-from .._warnings import ignored, warn_user
+from .._utils import ignored, printable, warn_user
 from ._arguments import (
     FEATURES,
     add_command,

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from .._text import column_differences, printable, quoted, shorten
-from .._warnings import warn_user
+from .._utils import column_differences, printable, quoted, shorten, warn_user
 from ._terminal import plain_warnings
 
 # Strength of the alignment when nobody says otherwise.

@@ -5,7 +5,7 @@ from math import inf, isnan, nan, sqrt
 
 import numpy as np
 
-from .._text import printable
+from .._utils import printable
 
 # Differences of accuracy that are worth a word, and that are worth a look. Smaller ones
 # than twice the standard error of the site's own figure are chance.

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from .._text import list_groups, printable
+from .._utils import list_groups, printable
 from ._arguments import add_command, positive_int, read_table
 from ._methods import METHODS, make_classifier
 from ._outputs import announce, refuse_output, writing

@@ -9,7 +9,7 @@ import time
 import warnings
 from contextlib import contextmanager, suppress
 
-from .._text import printable, spelled_alike
+from .._utils import printable, spelled_alike
 
 # What the system says of a pipe or a disk that takes no more.
 NO_TAKERS = {errno.EPIPE, errno.ENOSPC, errno.EFBIG}

@@ -8,7 +8,7 @@ from math import log
 import numpy as np
 from scipy.special import gammaln
 
-from .._text import plain_spelling, quoted, shorten
+from .._utils import plain_spelling, quoted, shorten
 
 # Names that mean something, here with one value for each row ...
 ROW_NAMES = ("y", "client", "split", "domain", "path")

@@ -9,7 +9,7 @@ from sklearn.datasets import load_digits
 from sklearn.utils import Bunch, check_random_state
 
 from .._sklearn_compat import validate_params
-from .._text import text_table
+from .._utils import text_table
 
 FULL_INK = 16.0
 

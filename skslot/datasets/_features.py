@@ -10,8 +10,7 @@ from zlib import error as ZlibError
 
 import numpy as np
 
-from .._optional import import_optional
-from .._text import plain_name, shorten
+from .._utils import import_optional, plain_name, shorten
 from ._columns import (
     FILE_NAMES,
     MISSING,

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from .._atomic import atomic_output
-from .._text import shorten
+from .._utils import shorten
 from ._columns import MISSING, ColumnChoice, is_number, leave_out
 from ._features import WHOLE_NUMBER, load_features, read_cells
 

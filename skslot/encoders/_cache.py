@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._warnings import warn_user
+from .._utils import warn_user
 
 KEYS_PER_QUERY = 500  # SQLite takes 999 in its oldest builds
 # The queries are fixed, so a general error means that the schema is not ours.

@@ -13,8 +13,8 @@ from sklearn.base import (
 )
 from sklearn.utils.validation import validate_data
 
-from .._optional import import_optional
 from .._sklearn_compat import HasMethods, Interval, StrOptions, _fit_context
+from .._utils import import_optional
 from ._cache import FeatureCache
 
 # The checkpoint behind the numbers of the SLOT-Align paper.

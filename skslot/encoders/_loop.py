@@ -7,7 +7,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 from tqdm import tqdm
 
-from .._warnings import warn_user
+from .._utils import warn_user
 from ._backbones import as_tensor, evaluating, sample_image
 from ._encoder import ImageReadError
 from ._images import (

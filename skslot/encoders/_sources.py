@@ -14,7 +14,7 @@ from urllib.request import Request, urlopen
 
 import torch
 
-from .._optional import import_optional
+from .._utils import import_optional
 from ._encoder import DEFAULT_TAG
 
 # What must be the same for features to mean the same; the size is the model's.

@@ -8,7 +8,6 @@ from ._classification import (
     ClassStatistics,
     CurvedHead,
 )
-from ._errors import MessageError
 from ._facts import feature_fingerprint, fingerprint_names
 from ._message import Message
 from ._mixed_effects import MixedEffectsModel
@@ -16,6 +15,7 @@ from ._models import AlignedModel, LinearModel
 from ._preprocessing import ColumnStatistics
 from ._receiving import check_same_features, load_message, load_messages, receive
 from ._training import FeatureScale, FeatureSummary, HeadWeights
+from ._wire import MessageError
 
 __all__ = [
     "AlignedModel",

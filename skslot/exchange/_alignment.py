@@ -11,12 +11,7 @@ from ..statistics import (
     shrink_covariance,
     shrinkage_coefficient,
 )
-from ._checks import (
-    MAX_COUNT,
-    check_covariance,
-    check_number,
-)
-from ._message import Message
+from ._message import MAX_COUNT, Message, check_covariance, check_number
 
 
 class ClientStatistics(Message):

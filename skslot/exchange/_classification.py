@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from .._linalg import packed_diagonal, unpack_triangle
+from .._utils import packed_diagonal, unpack_triangle
 from ..statistics import average_rows, floor_shrinkage, shrinkage_coefficient
 from ._alignment import ClientStatistics
-from ._checks import (
+from ._message import (
+    Message,
     check_choice,
     check_counts,
     check_covariance,
@@ -15,9 +16,7 @@ from ._checks import (
     check_scatter,
     check_variances,
 )
-from ._errors import MessageError, short
-from ._message import Message
-from ._wire import largest
+from ._wire import MessageError, largest, short
 
 # Shares of components, each rounded by the wire, add up to 1 but for this much.
 WEIGHT_TOLERANCE = 0.01

@@ -7,8 +7,7 @@ from dataclasses import fields, replace
 
 import numpy as np
 
-from .._linalg import packed_diagonal
-from .._warnings import warn_user
+from .._utils import packed_diagonal, warn_user
 from ..statistics import is_constant
 from ..trust import ClientFacts
 

@@ -2,10 +2,16 @@
 
 import numpy as np
 
-from ._checks import MAX_COUNT, check_counts, check_covariance, check_name, check_number
 from ._classification import WEIGHT_TOLERANCE
-from ._errors import MessageError
-from ._message import Message
+from ._message import (
+    MAX_COUNT,
+    Message,
+    check_counts,
+    check_covariance,
+    check_name,
+    check_number,
+)
+from ._wire import MessageError
 
 
 class MixedEffectsModel(Message):

@@ -6,8 +6,7 @@ import numpy as np
 from scipy.special import softmax
 
 from ._alignment import AlignmentReference, check_reference
-from ._checks import check_number, check_weights
-from ._message import Message
+from ._message import Message, check_number, check_weights
 from ._receiving import check_same_features
 
 

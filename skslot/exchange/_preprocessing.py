@@ -5,9 +5,8 @@ from numbers import Integral
 import numpy as np
 
 from ..statistics import ColumnMoments, merge_column_moments
-from ._checks import MAX_COUNT, check_counts, check_number, check_variances
-from ._errors import MessageError
-from ._message import Message
+from ._message import MAX_COUNT, Message, check_counts, check_number, check_variances
+from ._wire import MessageError
 
 
 class ColumnStatistics(Message):

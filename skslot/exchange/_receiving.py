@@ -12,13 +12,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._text import column_differences, number_unnamed, shorten
-from .._warnings import warn_of_lost_classes, warn_user
+from .._utils import (
+    column_differences,
+    number_unnamed,
+    shorten,
+    warn_of_lost_classes,
+    warn_user,
+)
 from ..trust import ClientScreen, cap_shares, guard_clients
-from ._errors import MessageError, short
 from ._facts import facts_of, fingerprint_names, weigh
 from ._message import Message
-from ._wire import decode, open_regular, read_file, read_header
+from ._wire import MessageError, decode, open_regular, read_file, read_header, short
 
 # Traits that messages of one exchange may differ in when one server step reads them.
 MAY_DIFFER = ("part for alignment", "covariance_type")

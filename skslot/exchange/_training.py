@@ -4,9 +4,8 @@ from numbers import Integral
 
 import numpy as np
 
-from ._checks import MAX_COUNT, check_number
-from ._errors import MessageError
-from ._message import Message
+from ._message import MAX_COUNT, Message, check_number
+from ._wire import MessageError
 
 LARGEST = np.finfo(np.float64).max
 

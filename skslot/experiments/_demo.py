@@ -6,8 +6,7 @@ from textwrap import fill
 import numpy as np
 from sklearn import config_context
 
-from .._optional import LEFT_OUT, can_train_nets
-from .._text import text_table
+from .._utils import LEFT_OUT, can_train_nets, text_table
 from ..alignment import FederatedOTAligner
 from ..classifiers import (
     FedAvgClassifier,

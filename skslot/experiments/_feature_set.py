@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from sklearn.kernel_approximation import RBFSampler
 
-from .._warnings import ignored
+from .._utils import ignored
 from ..alignment import AlignmentWarning, FederatedOTAligner
 from ..datasets import StudyPlan, load_digit_scanners, load_features
 from ..datasets._features import RowsOfClients

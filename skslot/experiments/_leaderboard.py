@@ -6,8 +6,7 @@ from itertools import groupby
 
 import numpy as np
 
-from .._optional import LEFT_OUT, import_optional
-from .._text import printable
+from .._utils import LEFT_OUT, import_optional, printable
 from ._paper_tables import (
     csv_table,
     grouped_table,

@@ -14,8 +14,7 @@ from joblib import Parallel, delayed
 from sklearn.base import clone
 from threadpoolctl import threadpool_limits  # comes with scikit-learn
 
-from .._optional import can_train_nets
-from .._warnings import ignored
+from .._utils import can_train_nets, ignored
 from ..alignment import AlignmentWarning, FederatedOTAligner, MixedEffectsAligner
 from ..classifiers import (
     FedAvgClassifier,

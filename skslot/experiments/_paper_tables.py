@@ -11,8 +11,7 @@ from itertools import groupby
 import numpy as np
 from scipy.stats import sem
 
-from .._optional import LEFT_OUT
-from .._text import printable, text_table
+from .._utils import LEFT_OUT, printable, text_table
 from ._sites import KNOWN_SITES, MANY, NEW_SITES
 
 ONE_SHOT = ("O-FedAvg", "FedCGS", "FedPFT")

@@ -2,8 +2,7 @@
 
 from itertools import groupby
 
-from .._optional import can_train_nets
-from .._warnings import ignored
+from .._utils import can_train_nets, ignored
 from ..alignment import AlignmentWarning, FederatedOTAligner
 from ..classifiers import (
     FedAvgClassifier,

@@ -8,7 +8,7 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.dummy import DummyClassifier
 from sklearn.neighbors import KNeighborsClassifier
 
-from .._warnings import ignored
+from .._utils import ignored
 from ..alignment import AlignmentWarning, FederatedOTAligner
 from ..classifiers import FedCGSClassifier, MixedEffectsClassifier
 

@@ -5,7 +5,7 @@ import warnings
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 
-from .._optional import import_optional
+from .._utils import import_optional
 from ..alignment import FederatedOTAligner, MixedEffectsAligner
 from ..classifiers import (
     FedAvgClassifier,

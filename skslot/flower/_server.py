@@ -9,7 +9,7 @@ from pathlib import Path
 from sklearn.utils import get_tags
 
 from .._atomic import atomic_output
-from .._text import client_order, printable
+from .._utils import client_order, printable
 from ..classifiers import FedAvgClassifier
 from ..exchange import (
     AlignedModel,

@@ -8,8 +8,7 @@ from numpy.linalg import LinAlgError, cholesky, eigh, eigvalsh, svd
 from scipy.linalg import solve_triangular
 from sklearn.exceptions import ConvergenceWarning
 
-from .._parallel import map_in_order, one_blas_thread
-from .._warnings import warn_user
+from .._utils import map_in_order, one_blas_thread, warn_user
 
 SOLVERS = ("anderson", "fixed_point", "paper")
 ANDERSON_DEPTH = 5  # steps that are combined

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.linalg import eigvalsh
 from sklearn.utils.validation import check_is_fitted
 
-from .._text import printable, text_table
+from .._utils import printable, text_table
 from ..alignment import FederatedOTAligner, MixedEffectsAligner
 from ..geometry import gaussian_wasserstein
 

@@ -7,7 +7,7 @@ import numpy as np
 from sklearn.utils import check_array
 
 from .._sklearn_compat import StrOptions, validate_params
-from .._warnings import ignored
+from .._utils import ignored
 from ..alignment import FederatedOTAligner
 from ..base import (
     FEATURES,

@@ -6,7 +6,7 @@ from textwrap import fill, indent
 
 import numpy as np
 
-from .._text import printable, shorten, text_table
+from .._utils import printable, shorten, text_table
 from ..classifiers import FedQDAClassifier
 from ._alignment_report import Report
 from ._expected_accuracy import MOST_FEATURES

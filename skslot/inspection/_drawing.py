@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from .._optional import import_optional
-from .._text import printable
+from .._utils import import_optional, printable
 
 # Distinct for colour-blind readers as well. Clients and classes have colours of their
 # own, so that nobody takes a client for the class of the same colour.

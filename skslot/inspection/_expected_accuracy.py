@@ -6,7 +6,7 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.decomposition import PCA
 
-from .._warnings import ignored
+from .._utils import ignored
 from ..model_selection import CellHoldoutKFold, StratifiedClientKFold
 
 N_FOLDS = 3  # in which rows are held out

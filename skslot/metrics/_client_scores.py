@@ -15,7 +15,7 @@ from sklearn.utils.metadata_routing import get_routing_for_object
 from sklearn.utils.metaestimators import available_if
 
 from .._sklearn_compat import StrOptions
-from .._text import text_table
+from .._utils import text_table
 from ..base import ClientGroups, clients_array, remedy, split_client_column
 
 # What balanced accuracy warns of; where clients lack classes, that is no news.

@@ -8,7 +8,7 @@ from sklearn.model_selection import train_test_split
 from sklearn.utils import check_consistent_length, check_random_state, column_or_1d
 
 from .._sklearn_compat import Interval, _num_samples, validate_params
-from .._text import count_table, shorten
+from .._utils import count_table, shorten
 from ..base import ClientGroups, clients_array, number_clients
 
 MOST_DRAWS = 1000

@@ -16,8 +16,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from .._sklearn_compat import Interval, _num_samples
-from .._text import text_table
-from .._warnings import ignored, warn_user
+from .._utils import ignored, text_table, warn_user
 from ..alignment import (
     AlignmentWarning,
     FederatedOTAligner,

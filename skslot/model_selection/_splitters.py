@@ -8,7 +8,7 @@ from sklearn.model_selection import LeaveOneGroupOut
 from sklearn.utils import check_random_state, column_or_1d
 
 from .._sklearn_compat import Interval, StrOptions, _num_samples
-from .._warnings import warn_user
+from .._utils import warn_user
 from ..base import number_clients, split_client_column
 
 

@@ -1,14 +1,206 @@
-"""What a client may tell under differential privacy: one noisy release of sums."""
+"""The Gaussian mechanism: how much noise a guarantee takes, and where it comes from."""
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from scipy.optimize import brentq
+from scipy.special import log_ndtr, ndtr
 from sklearn.utils import check_array, check_consistent_length
 
+from .._utils import (
+    import_optional,
+    pack_triangle,
+    packed_diagonal,
+    triangle_order,
+    unpack_triangle,
+)
 from ..statistics import shrink_covariance
-from ._mechanism import MARGIN, add_noise, gaussian_noise_scale
-from ._sums import NoisySums, clip_rows, packed_sums
+
+# Numbers are rounded to this power of two, in units of the sensitivity, before noise of
+# the same grain is added: noise of full precision could give away the last bits.
+GRAIN = -40
+
+# More noise by this share makes up for all rounding. Sums of rows are exact; that they
+# are divided by their units moves the vector by 2^-53 of its norm, which is at most the
+# number of rows, and its grain moves it by 2^-40 times the root of its length. For a
+# billion rows and a hundred million numbers both are below a fourth of this.
+MARGIN = 1e-6
+
+
+def gaussian_noise_scale(epsilon, delta):
+    """Compute the least noise for a guarantee, per unit of sensitivity.
+
+    The analytic Gaussian mechanism [1]_: the smallest standard deviation for which
+    Gaussian noise is (epsilon, delta)-differentially private.
+
+    Parameters
+    ----------
+    epsilon : float
+        Most that one row may change the logarithm of the odds of any outcome.
+    delta : float
+        Probability with which it may change more.
+
+    Returns
+    -------
+    scale : float
+        Standard deviation of the noise, divided by the largest change (in Euclidean
+        norm) that adding or removing one row makes.
+
+    See Also
+    --------
+    PrivacyBudget : Uses it for what a client sends.
+
+    References
+    ----------
+    .. [1] B. Balle, Y.-X. Wang. "Improving the Gaussian Mechanism for Differential
+       Privacy: Analytical Calibration and Optimal Denoising". ICML, 2018.
+
+    Examples
+    --------
+    >>> from skslot.privacy import gaussian_noise_scale
+    >>> round(gaussian_noise_scale(1.0, 1e-5), 3)
+    3.731
+    """
+    if not (1e-6 <= epsilon <= 1e9 and 1e-30 <= delta < 1):
+        raise ValueError(
+            f"epsilon must be positive and delta between 0 and 1 (1e-6 to 1e9, 1e-30 "
+            f"to 1), got {epsilon!r} and {delta!r}."
+        )
+
+    def excess(log_scale):
+        scale = np.exp(log_scale)
+        less, more = 0.5 / scale - epsilon * scale, 0.5 / scale + epsilon * scale
+        # the second term by its logarithm: e^epsilon alone may overflow
+        return ndtr(less) - np.exp(epsilon + log_ndtr(-more)) - delta
+
+    # at the root itself, rounding might fall on the wrong side
+    return float(np.exp(brentq(excess, -20.0, 20.0, xtol=1e-12)) * (1 + 1e-9))
+
+
+def opendp_noise(numbers, scale):
+    """Add Gaussian noise to numbers of unit sensitivity, by a vetted sampler.
+
+    Neither NumPy's generator, whose state can be found out from what it gave, nor its
+    normal numbers, whose gaps give the number below away, are made for this.
+    """
+    opendp = import_optional("opendp.prelude", "privacy", "differential privacy")
+    opendp.enable_features("contrib")
+    atoms = opendp.atom_domain(T=float, nan=False)
+    space = opendp.vector_domain(atoms, size=len(numbers)), opendp.l2_distance(T=float)
+    measure = opendp.m.make_gaussian(*space, scale=scale, k=GRAIN)
+    return np.array(measure(numbers.tolist()))
+
+
+_source = opendp_noise
+
+
+def add_noise(numbers, scale):
+    """Add noise, from where it always comes but in tests."""
+    return _source(numbers, scale)
+
+
+@contextmanager
+def noise_for_tests(source):
+    """Let noise come from elsewhere, which voids every guarantee: for tests only.
+
+    ``source(numbers, scale)`` returns the numbers with its noise.
+    """
+    global _source
+    _source = source
+    try:
+        yield
+    finally:
+        _source = opendp_noise
+
+
+# ------------------------------------------------------------------ sums
+
+
+# Clipped rows are rounded to whole multiples of the clip norm divided by this. Sums of
+# whole numbers are exact in any order, so that no rounding in them depends on a row.
+GRID = 2**16
+# Rows whose products add up to at most 2^53, below which float64 has all whole numbers.
+EXACT_ROWS = 2**20
+# Distances above this, in clip norms, are all the same; their squares do not overflow.
+FARTHEST = 1e100
+
+
+def clip_rows(X, clip_norm, center):
+    """Rows less the centre, clipped, in whole multiples of ``clip_norm / GRID``.
+
+    Rounding is towards zero, so that no row leaves the ball.
+    """
+    with np.errstate(over="ignore"):
+        Z = (X - center) / clip_norm
+    Z = np.clip(Z, -FARTHEST, FARTHEST)
+    Z /= np.maximum(np.linalg.norm(Z, axis=1, keepdims=True), 1.0)
+    return np.trunc(GRID * Z)
+
+
+def packed_sums(rows, held, split):
+    """The vector that noise is added to, from clipped rows.
+
+    Counts, class sums and the upper triangle of the Gram matrix follow each other, each
+    in its unit. What is off the diagonal counts twice in the norm of the matrix, hence
+    by the root of two here: the norm of what a row adds to the Gram matrix is then the
+    square of its own norm. With shares of the budget that add up to one, the norm of
+    all that a row adds is one at most.
+    """
+    parts = {"counts": held.sum(axis=1), "sums": (held @ rows).ravel() / GRID}
+    if "gram" in split:
+        parts["gram"] = _balance(pack_triangle(_gram(rows)), np.sqrt(2)) / GRID**2
+    return np.concatenate([np.sqrt(split[name]) * part for name, part in parts.items()])
+
+
+class NoisySums(NamedTuple):
+    """Sums with noise, in units of the clip norm, and the deviation of that noise.
+
+    That of ``gram`` is for its diagonal; beside it, noise is less by the root of two.
+    """
+
+    counts: np.ndarray
+    sums: np.ndarray
+    gram: np.ndarray | None
+    noise: dict
+
+    @classmethod
+    def unpack(cls, vector, n_classes, n_features, split, scale):
+        """Take the vector of ``packed_sums`` apart."""
+        ends = np.cumsum([n_classes, n_classes * n_features])
+        counts, sums, gram = np.split(vector, ends)
+        noise = {name: scale / np.sqrt(share) for name, share in split.items()}
+        if "gram" in split:
+            gram = _balance(gram / np.sqrt(split["gram"]), np.sqrt(0.5))
+            gram = unpack_triangle(gram)
+        return cls(
+            counts / np.sqrt(split["counts"]),
+            sums.reshape(n_classes, n_features) / np.sqrt(split["sums"]),
+            gram if "gram" in split else None,
+            noise,
+        )
+
+
+def _gram(rows):
+    """Products of whole numbers, summed over rows without any rounding."""
+    total = np.zeros((rows.shape[1], rows.shape[1]), dtype=np.int64)
+    for start in range(0, len(rows), EXACT_ROWS):
+        part = rows[start : start + EXACT_ROWS]
+        total += (part.T @ part).astype(np.int64)
+    return total.astype(np.float64)
+
+
+def _balance(packed, factor):
+    """A packed triangle, with what is off the diagonal times a factor."""
+    balanced = packed * factor
+    diagonal = packed_diagonal(triangle_order(len(packed)))
+    balanced[diagonal] = packed[diagonal]
+    return balanced
+
+
+# ------------------------------------------------------------------ budget
+
 
 # How counts, sums of rows and the Gram matrix share the budget: squares of their
 # weights in the one vector that noise is added to. Class means decide most, and the

@@ -1,4 +1,4 @@
-"""What one client knows about its own features: moments, shrinkage, class means."""
+"""Moments, shrinkage, class means and random effects: pure functions of arrays."""
 
 from ._moments import (
     ColumnMoments,
@@ -13,13 +13,29 @@ from ._moments import (
     shrink_covariance,
     shrinkage_coefficient,
 )
+from ._random_effects import (
+    Cells,
+    MixedEffects,
+    SiteFit,
+    VarianceComponents,
+    WithinCovariance,
+    fit_mixed_effects,
+    fit_unlabelled,
+)
 
 __all__ = [
+    "Cells",
     "ColumnMoments",
     "FeatureMoments",
+    "MixedEffects",
+    "SiteFit",
+    "VarianceComponents",
+    "WithinCovariance",
     "average_rows",
     "class_means",
     "column_moments",
+    "fit_mixed_effects",
+    "fit_unlabelled",
     "floor_shrinkage",
     "is_constant",
     "merge_class_means",

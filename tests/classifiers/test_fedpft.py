@@ -17,7 +17,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
 from skslot import FederatedOTAligner, FedPFTClassifier, MixedEffectsAligner
-from skslot._linalg import pack_triangle, unpack_triangle
+from skslot._utils import pack_triangle, unpack_triangle
 from skslot.classifiers._fedpft import (
     draw_rows,
     merge_by_class,

@@ -22,16 +22,16 @@ from skslot import (
 )
 from skslot.classifiers._gaussian import gaussian_head
 from skslot.datasets import load_digit_scanners, make_shifted_clients
-from skslot.effects import (
+from skslot.exchange import LinearModel, MixedEffectsModel, load_message
+from skslot.model_selection import dirichlet_label_shift
+from skslot.statistics import (
     Cells,
     VarianceComponents,
     WithinCovariance,
     fit_mixed_effects,
     fit_unlabelled,
+    shrinkage_coefficient,
 )
-from skslot.exchange import LinearModel, MixedEffectsModel, load_message
-from skslot.model_selection import dirichlet_label_shift
-from skslot.statistics import shrinkage_coefficient
 
 TAUS = [0, 0.5, "auto"]
 PRIORS = ["pooled", "client", "uniform", (0.4, 0.3, 0.2, 0.1)]

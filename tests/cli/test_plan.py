@@ -11,7 +11,7 @@ from four_sites import error_of, run
 from skslot.datasets import StudyPlan, load_features
 from skslot.exchange import load_message
 from skslot.experiments import FeatureSet
-from skslot.privacy._mechanism import noise_for_tests
+from skslot.privacy._budget import noise_for_tests
 
 SITES = {"A": 80, "B": 60, "C": 50}
 

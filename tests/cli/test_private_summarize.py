@@ -16,7 +16,7 @@ from skslot.cli._releases import ReleaseRecord
 from skslot.datasets import load_features
 from skslot.exchange import ClassStatistics, ClientStatistics, load_message
 from skslot.privacy import PrivacyBudget
-from skslot.privacy._mechanism import noise_for_tests
+from skslot.privacy._budget import noise_for_tests
 
 PRIVACY = "--epsilon 3 --delta 1e-5 --clip 5"
 COMMAND = (

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load, save
 
-from skslot._linalg import pack_triangle
+from skslot._utils import pack_triangle
 from skslot.exchange import (
     AlignedModel,
     AlignmentReference,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from skslot import FedCGSClassifier, FederatedOTAligner
-from skslot._linalg import pack_triangle
+from skslot._utils import pack_triangle
 from skslot.exchange import (
     AlignedModel,
     ClassStatistics,
@@ -16,7 +16,7 @@ from skslot.exchange import (
     MessageError,
     load_message,
 )
-from skslot.exchange._checks import is_semidefinite
+from skslot.exchange._message import is_semidefinite
 from skslot.exchange._wire import WIRE_DTYPES
 
 NAN, INF = np.array([np.nan, 0, 0]), np.array([0, np.inf, 0])

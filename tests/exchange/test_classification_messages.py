@@ -9,7 +9,7 @@ import pytest
 from safetensors.numpy import save
 
 from skslot import FedCGSClassifier, FederatedOTAligner, FedPFTClassifier
-from skslot._linalg import unpack_triangle
+from skslot._utils import unpack_triangle
 from skslot.exchange import ClassMixtures, ClassStatistics, LinearModel, MessageError
 from skslot.exchange._wire import WIRE_DTYPES, checksum, is_array
 

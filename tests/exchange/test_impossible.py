@@ -16,7 +16,7 @@ from skslot import (
     FedPFTClassifier,
 )
 from skslot.exchange import ClientStatistics, MessageError, load_message
-from skslot.exchange._checks import rounding_norm
+from skslot.exchange._message import rounding_norm
 from skslot.exchange._wire import WIRE_DTYPES
 
 ALIGNER = FederatedOTAligner()

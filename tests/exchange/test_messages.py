@@ -10,7 +10,7 @@ import pytest
 from sklearn.covariance import ledoit_wolf, oas
 
 from skslot import FederatedOTAligner
-from skslot._linalg import pack_triangle, triangle_order, unpack_triangle
+from skslot._utils import pack_triangle, triangle_order, unpack_triangle
 from skslot.exchange import (
     AlignmentReference,
     ClientStatistics,

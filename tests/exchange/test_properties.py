@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skslot._linalg import pack_triangle
+from skslot._utils import pack_triangle
 from skslot.exchange import (
     AlignedModel,
     AlignmentReference,

@@ -14,7 +14,7 @@ from skslot import (
 from skslot.exchange import ClassStatistics, ClientStatistics
 from skslot.flower import make_client_app
 from skslot.privacy import PrivacyBudget
-from skslot.privacy._mechanism import noise_for_tests
+from skslot.privacy._budget import noise_for_tests
 
 BUDGET = PrivacyBudget(8.0, 1e-5, clip_norm=40.0)
 CLASSES = range(10)

@@ -7,7 +7,7 @@ from scipy.stats import beta
 
 from skslot import FedCGSClassifier, FederatedOTAligner
 from skslot.privacy import PrivacyBudget
-from skslot.privacy._mechanism import noise_for_tests, opendp_noise
+from skslot.privacy._budget import noise_for_tests, opendp_noise
 
 pytest.importorskip("opendp")
 N_RELEASES, N_MESSAGES = 1000, 20

@@ -25,7 +25,7 @@ from skslot import (
 from skslot.datasets import load_digit_scanners
 from skslot.exchange import ClassMeans, ClassStatistics, ClientStatistics
 from skslot.privacy import PrivacyBudget
-from skslot.privacy._mechanism import noise_for_tests
+from skslot.privacy._budget import noise_for_tests
 from skslot.statistics import FeatureMoments
 from skslot.utils import parametrize_with_checks
 

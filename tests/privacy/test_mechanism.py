@@ -5,7 +5,7 @@ import pytest
 from scipy.special import log_ndtr, ndtr
 
 from skslot.privacy import gaussian_noise_scale
-from skslot.privacy._mechanism import GRAIN, MARGIN, opendp_noise
+from skslot.privacy._budget import GRAIN, MARGIN, opendp_noise
 
 
 @pytest.mark.parametrize(

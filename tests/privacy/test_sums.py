@@ -19,8 +19,15 @@ from skslot import (
 )
 from skslot.exchange import ClassMeans, ClassStatistics, ClientStatistics
 from skslot.privacy import PrivacyBudget
-from skslot.privacy._budget import SPLIT_OF_ALL, SPLIT_OF_CLASSES, SPLIT_OF_MEANS
-from skslot.privacy._sums import GRID, NoisySums, clip_rows, packed_sums
+from skslot.privacy._budget import (
+    GRID,
+    SPLIT_OF_ALL,
+    SPLIT_OF_CLASSES,
+    SPLIT_OF_MEANS,
+    NoisySums,
+    clip_rows,
+    packed_sums,
+)
 
 CLASSES = np.arange(3)
 NUMBERS = st.floats(-1e6, 1e6, width=64)
@@ -107,7 +114,7 @@ def test_sums_are_exact_in_any_order():
 
 
 def test_gram_matrices_of_more_rows_than_fit_one_product_are_exact(monkeypatch):
-    monkeypatch.setattr("skslot.privacy._sums.EXACT_ROWS", 7)
+    monkeypatch.setattr("skslot.privacy._budget.EXACT_ROWS", 7)
     X, y = np.random.default_rng(0).normal(size=(50, 4)), np.zeros(50, int)
     pieces = vector(X, y)
     monkeypatch.undo()

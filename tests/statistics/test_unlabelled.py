@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from skslot.effects import VarianceComponents, fit_mixed_effects, fit_unlabelled
+from skslot.statistics import VarianceComponents, fit_mixed_effects, fit_unlabelled
 
 COMPONENTS = VarianceComponents(2.0, 6.0, 0.3)
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from skslot.effects import Cells
+from skslot.statistics import Cells
 
 
 def draw(

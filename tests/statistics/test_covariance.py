@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.covariance import oas
 
-from skslot.effects import WithinCovariance
+from skslot.statistics import WithinCovariance
 
 
 def draw_rows(seed=0, sizes=(30, 20, 50), n_features=6):

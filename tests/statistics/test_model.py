@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from skslot.effects import Cells, VarianceComponents, fit_mixed_effects
+from skslot.statistics import Cells, VarianceComponents, fit_mixed_effects
 
 COMPONENTS = VarianceComponents(0.7, 3.0, 0.4)
 

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from skslot.effects import Cells, VarianceComponents, fit_mixed_effects
-from skslot.effects._components import BOUNDS, PRIOR_DEVIATION, _Criterion
+from skslot.statistics import Cells, VarianceComponents, fit_mixed_effects
+from skslot.statistics._random_effects import BOUNDS, PRIOR_DEVIATION, _Criterion
 
 
 def scaled(cells):

@@ -1,0 +1,1105 @@
+"""How a server step handles implausible and dominant clients."""
+
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
+from math import isnan, nan
+from numbers import Real
+from statistics import median
+
+import numpy as np
+
+from .._utils import shorten, text_table, warn_user
+from ..statistics import is_constant
+
+ACTIONS = (None, "warn", "exclude")
+
+
+@dataclass(frozen=True)
+class ClientScreen:
+    """Rules by which a server step screens its clients.
+
+    The ``screen`` parameter of all estimators takes an instance.
+
+    Read more in the :doc:`User Guide </user_guide/trust>`.
+
+    Parameters
+    ----------
+    action : None, "warn" or "exclude", default="warn"
+        How to handle clients whose statistics are implausible compared with all others.
+        ``"warn"`` issues a warning, ``"exclude"`` drops the client, ``None`` disables
+        the check. The report on the clients is computed in any case.
+    max_share : float in (0, 1], default=None
+        Maximum fraction of all samples that one client may contribute. Larger clients
+        are down-weighted, see :func:`cap_shares`. If None, no limit is applied.
+
+    See Also
+    --------
+    guard_clients : Apply an action to a list of clients.
+    cap_shares : Compute the weights of clients under a limit.
+
+    Examples
+    --------
+    >>> from skslot import FedCGSClassifier
+    >>> from skslot.datasets import load_digit_scanners
+    >>> from skslot.trust import ClientScreen
+    >>> data = load_digit_scanners()
+    >>> screen = ClientScreen(action="exclude", max_share=0.5)
+    >>> screen
+    ClientScreen(action='exclude', max_share=0.5)
+    >>> classifier = FedCGSClassifier(screen=screen)
+    >>> classifier = classifier.fit(data.data, data.target, client_ids=data.client_ids)
+    >>> classifier.clients_report_.left_out
+    {}
+    """
+
+    action: str | None = "warn"
+    max_share: float | None = None
+
+    def __post_init__(self):
+        if self.action not in ACTIONS:
+            raise ValueError(
+                f"action must be None, 'warn' or 'exclude', got {self.action!r}."
+            )
+        share = self.max_share
+        if share is not None and not (isinstance(share, Real) and 0 < share <= 1):
+            raise ValueError(
+                "max_share must be None or a number above 0 and at most 1, got "
+                f"{share!r}."
+            )
+
+    @classmethod
+    def of(cls, screen):
+        """Convert a value of the ``screen`` parameter to a ClientScreen.
+
+        Parameters
+        ----------
+        screen : None, "warn", "exclude" or ClientScreen
+            Value to convert. An instance is returned unchanged.
+
+        Returns
+        -------
+        screen : ClientScreen
+            The instance.
+        """
+        return screen if isinstance(screen, cls) else cls(screen)
+
+
+# ------------------------------------------------------------------ shares
+
+
+def cap_shares(n_samples, max_share):
+    """Lower the weights of large clients until nobody has more than a share of all.
+
+    Weights are the largest ``w <= n_samples`` with ``w <= max_share * sum(w)``: those
+    of clients that are too large are all the same, and nobody else's change.
+
+    Parameters
+    ----------
+    n_samples : array-like of shape (n_clients,)
+        Weight of each client without a cap, such as its number of rows.
+    max_share : float
+        Most that one client may have of the sum of weights, at least 1 / n_clients.
+
+    Returns
+    -------
+    weights : ndarray of shape (n_clients,)
+        Weight of each client.
+
+    Examples
+    --------
+    >>> from skslot.trust import cap_shares
+    >>> cap_shares([1000, 10, 20], 0.5)
+    array([30., 10., 20.])
+    >>> cap_shares([1000, 900, 20, 30], 0.4)
+    array([100., 100.,  20.,  30.])
+    """
+    weights = np.asarray(n_samples, dtype=np.float64)
+    n_clients = len(weights)
+    # of as many clients as that, each can have no more than this share
+    if max_share * n_clients < 1 - 1e-9:
+        raise ValueError(
+            f"max_share={max_share:g} is too small for {n_clients} clients, who "
+            f"have 1/{n_clients} each if all weigh the same; give it at least "
+            f"{1 / n_clients:.3g}."
+        )
+    ordered = np.sort(weights)[::-1]
+    for n_capped in range(n_clients):
+        rest = ordered[n_capped:].sum()
+        left = 1 - max_share * n_capped
+        # the cap, if so many clients are at it
+        cap = max_share * rest / left if left > 1e-9 else ordered[-1]
+        if ordered[n_capped] <= cap:
+            break
+    else:
+        cap = ordered[-1]
+    return np.minimum(weights, cap)
+
+
+# ------------------------------------------------------------------ facts
+
+
+# Class means are kept as this many numbers each, so that a thousand clients with many
+# classes fit in memory. Distances between them change by about a tenth by that.
+SKETCH = 32
+
+
+@dataclass(frozen=True)
+class ClientFacts:
+    """What a server compares one client with others by.
+
+    All but the first two may be missing: not every message says it.
+
+    Parameters
+    ----------
+    client : object
+        Name of the client.
+    n_samples : float
+        Number of its rows.
+    mean : ndarray of shape (n_features,), default=None
+        Their mean.
+    variances : ndarray of shape (n_features,), default=None
+        Variance of each feature.
+    classes : tuple, default=()
+        Labels of the classes that it holds.
+    sketches : ndarray of shape (n_classes, n_numbers), default=None
+        A few numbers that stand for the mean of each class, see :meth:`from_moments`.
+    offsets : ndarray of shape (n_classes,), default=None
+        Distance of the mean of each class from that of the client.
+    within : float, default=None
+        Variance around class means, summed over features.
+    head_norms : tuple of float, default=None
+        Norms of the weights and of the intercepts of a head that the client trained.
+    n_values : ndarray of shape (n_features,), default=None
+        Values of each feature that are not missing. If it is given, features are those
+        of a table as they were recorded, each with a unit of its own, and are compared
+        one by one as well.
+    feature_names : list of str, default=None
+        What the columns of a table are called. If only these are given, something may
+        have been made of columns, and each is compared by its unit alone.
+
+    See Also
+    --------
+    examine_clients : Compares clients.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skslot.trust import ClientFacts
+    >>> means = {"cat": (2, np.array([0.0, 1.0])), "dog": (2, np.array([2.0, 1.0]))}
+    >>> mean, variances = np.array([1.0, 1.0]), np.array([2.0, 1.0])
+    >>> facts = ClientFacts.from_moments("A", 4, mean, variances, means)
+    >>> facts.within, facts.trace
+    (2.0, 3.0)
+    """
+
+    client: object
+    n_samples: float
+    mean: np.ndarray | None = None
+    variances: np.ndarray | None = None
+    classes: tuple = ()
+    sketches: np.ndarray | None = None
+    offsets: np.ndarray | None = None
+    within: float | None = None
+    head_norms: tuple | None = None
+    n_values: np.ndarray | None = None
+    feature_names: list | None = None
+
+    @classmethod
+    def from_moments(
+        cls,
+        client,
+        n_samples,
+        mean=None,
+        variances=None,
+        class_means=None,
+        head=(),
+        feature_names=None,
+    ):
+        """Facts from the moments of a client, its class means and its head.
+
+        Parameters
+        ----------
+        client : object
+            Name of the client.
+        n_samples : float
+            Number of rows.
+        mean : ndarray of shape (n_features,), default=None
+            Their mean.
+        variances : ndarray of shape (n_features,), default=None
+            Variance of each feature.
+        class_means : dict, default=None
+            For each label the number of rows and their mean, as
+            :func:`skslot.statistics.class_means` has them.
+        head : iterable of ndarray, default=()
+            Weights of a head; vectors are taken as intercepts.
+        feature_names : list of str, default=None
+            What the features are called, if they are the columns of a table.
+
+        Returns
+        -------
+        facts : ClientFacts
+            What is kept; of each class mean no more than 32 numbers.
+        """
+        names = _checked_names(feature_names, mean)
+        norms = _norms(head)
+        if variances is not None:
+            variances = _without_rounding(variances, mean, n_samples)
+        if mean is None or not class_means:
+            others = {"head_norms": norms, "feature_names": names}
+            return cls(client, n_samples, mean, variances, **others)
+        counts = np.array([count for count, _ in class_means.values()], np.float64)
+        apart = np.array([each for _, each in class_means.values()]) - mean
+        squares = np.square(apart).sum(axis=1)
+        within = None
+        if variances is not None:
+            between = counts @ squares / counts.sum()
+            within = max(float(np.sum(variances) - between), 0.0)
+        described = tuple(class_means), sketch(apart + mean), np.sqrt(squares)
+        described += within, norms, None, names
+        return cls(client, n_samples, mean, variances, *described)
+
+    @classmethod
+    def from_columns(cls, client, n_samples, moments, feature_names=None):
+        """Facts from the moments of the columns of a table.
+
+        Parameters
+        ----------
+        client : object
+            Name of the client.
+        n_samples : float
+            Number of rows.
+        moments : ColumnMoments
+            Number of values of each column, their means, and sums of squared distances
+            from these, as :func:`skslot.statistics.column_moments` has them.
+        feature_names : list of str, default=None
+            What the columns are called.
+
+        Returns
+        -------
+        facts : ClientFacts
+            What is kept.
+        """
+        counts, means, squares = moments
+        variances = squares / np.maximum(counts, 1)
+        variances = _without_rounding(variances, means, counts)
+        names = _checked_names(feature_names, means)
+        others = {"n_values": counts, "feature_names": names}
+        return cls(client, n_samples, means, variances, **others)
+
+    def name_of(self, column):
+        """What a feature is called, in words.
+
+        Parameters
+        ----------
+        column : int
+            Its position.
+
+        Returns
+        -------
+        text : str
+            Its name, or its number, from 1 on.
+        """
+        if self.feature_names is None:
+            return f"feature {column + 1}"
+        return f"column {self.feature_names[column]!r}"
+
+    @property
+    def is_of_table(self):
+        """Whether features are columns of a table, each with a unit of its own."""
+        if self.mean is None or self.variances is None:
+            return False
+        return self.n_values is not None or self.feature_names is not None
+
+    @property
+    def trace(self):
+        """Variance, summed over features; 0 if it is not known."""
+        return 0.0 if self.variances is None else float(np.sum(self.variances))
+
+    @property
+    def length(self):
+        """Root of the mean squared length of a row."""
+        return float(np.sqrt(np.sum(np.square(self.mean)) + self.trace))
+
+
+def _checked_names(names, mean):
+    """Names of features; None if there are others, as in a forged message."""
+    is_right = names is not None and mean is not None and len(names) == len(mean)
+    return names if is_right else None
+
+
+def _without_rounding(variances, mean, n_samples):
+    """Variances, zero where a feature does not vary but for rounding."""
+    return np.where(is_constant(variances, mean, n_samples), 0.0, variances)
+
+
+def _norms(head):
+    """Norms of matrices and of vectors, each taken together; None without any."""
+    squares = {True: 0.0, False: 0.0}
+    for array in head:
+        squares[np.ndim(array) > 1] += float(np.sum(np.square(array, dtype=np.float64)))
+    norms = np.sqrt(squares[True]), np.sqrt(squares[False])
+    return tuple(map(float, norms)) if any(norms) else None
+
+
+def sketch(means):
+    """Projections of vectors on a few random directions, which keep distances."""
+    n_features = means.shape[1]
+    return means if n_features <= SKETCH else means @ _directions(n_features)
+
+
+@lru_cache(maxsize=4)
+def _directions(n_features):
+    signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(n_features, SKETCH))
+    return signs / np.sqrt(SKETCH)
+
+
+# ------------------------------------------------------------------ report
+
+
+@dataclass(frozen=True)
+class ClientFinding:
+    """What was found of one client; see :class:`ClientsReport`.
+
+    Parameters
+    ----------
+    client : object
+        Name of the client.
+    n_samples : float
+        Number of rows that it says it has.
+    share : float
+        Share of these in the rows of all clients.
+    distance : float, default=nan
+        2-Wasserstein distance from the other clients, in ordinary distances between
+        clients.
+    trace_ratio : float, default=nan
+        Variance of its features in units of the median over clients.
+    class_distance : float, default=nan
+        Distance of that class mean which is farthest from where others have it, in
+        standard deviations within a class.
+    head_ratio : float, default=nan
+        Norm of the weights that it trained, in units of the median over clients.
+    reason : str, default=None
+        Why the client stands out, None if it does not.
+    left_out : bool, default=False
+        Whether it was left out for that.
+
+    See Also
+    --------
+    ClientsReport : The findings of all clients.
+
+    Examples
+    --------
+    >>> from skslot.trust import ClientFinding
+    >>> ClientFinding("A", 50, 0.5, distance=0.7).stands_out
+    False
+    """
+
+    client: object
+    n_samples: float
+    share: float
+    distance: float = nan
+    trace_ratio: float = nan
+    class_distance: float = nan
+    head_ratio: float = nan
+    reason: str | None = None
+    left_out: bool = False
+
+    @property
+    def stands_out(self):
+        """Whether there is a reason to look at the client."""
+        return self.reason is not None
+
+
+# Most clients that are listed, unless more stand out.
+MOST_LINES = 20
+COLUMNS = {
+    "distance": "distance",
+    "trace_ratio": "trace",
+    "class_distance": "class means",
+    "head_ratio": "head",
+}
+
+
+@dataclass(frozen=True)
+class ClientsReport:
+    """What a server step found of its clients; prints as a table.
+
+    The attribute ``clients_report_`` of all classifiers, aligners and scalers.
+
+    Parameters
+    ----------
+    findings : list of ClientFinding
+        What was found of each client.
+
+    See Also
+    --------
+    examine_clients : Makes it.
+    skslot.inspection.ClientOutlierDisplay : Draws it.
+
+    Notes
+    -----
+    Of more than 20 clients, those that stand out and the farthest others are printed.
+    Columns of the table that no client has a number for are left out. ``share`` is the
+    part of the client in all rows, ``distance`` how far its features are from those of
+    others, ``trace`` their variance against the median, ``class means`` the farthest
+    class mean, ``head`` the size of its weights. Distances above 10, weights above 100
+    and more than 1000 times the rows of all others together stand out.
+
+    Examples
+    --------
+    >>> from skslot import FedCGSClassifier
+    >>> from skslot.datasets import load_digit_scanners
+    >>> data = load_digit_scanners()
+    >>> X, y, site = data.data, data.target, data.client_ids
+    >>> classifier = FedCGSClassifier().fit(X, y, client_ids=site)
+    >>> print(classifier.clients_report_)
+    client     rows  share  distance  trace  class means
+    fax         449  25.0%      0.72   1.35         0.93
+    flatbed     450  25.0%      0.57   1.87         0.96
+    microfilm   449  25.0%      0.40   0.65         0.59
+    phone       449  25.0%      0.49   0.39         0.76
+    no client stands out
+    >>> classifier.clients_report_.outliers
+    {}
+    """
+
+    # A client stands out above this. Features of one encoder are of one order of
+    # magnitude: another unit changes them by a factor of ten or more, and what honest
+    # sites do to them stays within a few of these distances.
+    MOST_DISTANCE = 10.0
+
+    findings: list
+
+    def __iter__(self):
+        return iter(self.findings)
+
+    def __getitem__(self, client):
+        for finding in self.findings:
+            if finding.client == client:
+                return finding
+        raise KeyError(client)
+
+    @property
+    def clients(self):
+        """Names of all clients."""
+        return [each.client for each in self.findings]
+
+    @property
+    def outliers(self):
+        """Why clients stand out, by name."""
+        return {each.client: each.reason for each in self.findings if each.stands_out}
+
+    @property
+    def left_out(self):
+        """Why clients were left out, by name."""
+        return {each.client: each.reason for each in self.findings if each.left_out}
+
+    @property
+    def has_majority(self):
+        """Whether two clients or more, and more than half of all, do not stand out."""
+        n_clients = len(self.findings)
+        return n_clients - len(self.outliers) >= max(2, n_clients // 2 + 1)
+
+    def without_outliers(self):
+        """The same after all that stand out were left out.
+
+        It is an error if fewer than two clients, or no majority, would remain.
+
+        Returns
+        -------
+        report : ClientsReport
+            The report in which ``left_out`` of these is set.
+        """
+        found = self.outliers
+        if found and not self.has_majority:
+            client, reason = next(iter(found.items()))
+            n_clients = len(self.findings)
+            raise ValueError(
+                f"screen='exclude' would leave {n_clients - len(found)} of "
+                f"{n_clients} clients, which are no measure of the others: client "
+                f"{shorten(found)} would go, {client!r} because {reason} Look at all "
+                "of them, or set screen='warn'."
+            )
+        return ClientsReport(
+            [replace(each, left_out=each.stands_out) for each in self.findings]
+        )
+
+    def farthest(self, most):
+        """Those that stand out and, if there is room, those that are farthest.
+
+        Parameters
+        ----------
+        most : int
+            Most clients to keep, unless more stand out.
+
+        Returns
+        -------
+        report : ClientsReport
+            The report on these alone, in the order of this one.
+        """
+        ordered = sorted(self.findings, key=_farthest, reverse=True)
+        chosen = {id(each) for each in ordered[: max(most, len(self.outliers))]}
+        return ClientsReport([each for each in self.findings if id(each) in chosen])
+
+    def merged(self, later):
+        """This report, and what a later exchange with the same clients adds to it.
+
+        Parameters
+        ----------
+        later : ClientsReport
+            Report of the later exchange, in which some clients may be missing.
+
+        Returns
+        -------
+        report : ClientsReport
+            The later figure where there are two, except for shares, and all reasons.
+        """
+        merged = {each.client: each for each in self.findings}
+        for new in later.findings:
+            old = merged.get(new.client, new)
+            figures = {
+                name: getattr(old if isnan(getattr(new, name)) else new, name)
+                for name in COLUMNS
+            }
+            reasons = dict.fromkeys(filter(None, (old.reason, new.reason)))
+            merged[new.client] = replace(
+                old,
+                **figures,
+                reason="; ".join(reasons) or None,
+                left_out=old.left_out or new.left_out,
+            )
+        return ClientsReport(list(merged.values()))
+
+    def to_dicts(self):
+        """The findings as plain data, such as for JSON or a data frame.
+
+        Returns
+        -------
+        rows : list of dict
+            One for each client; numbers that are not known are None.
+        """
+        return [
+            {name: _plain(value) for name, value in asdict(each).items()}
+            for each in self.findings
+        ]
+
+    @classmethod
+    def from_dicts(cls, rows):
+        """Read what :meth:`to_dicts` returned.
+
+        Parameters
+        ----------
+        rows : list of dict
+            One for each client.
+
+        Returns
+        -------
+        report : ClientsReport
+            The report.
+        """
+        numbers = tuple(COLUMNS)
+        return cls(
+            [
+                ClientFinding(
+                    **{
+                        name: nan if value is None and name in numbers else value
+                        for name, value in row.items()
+                    }
+                )
+                for row in rows
+            ]
+        )
+
+    def __str__(self):
+        shown = [
+            name
+            for name in COLUMNS
+            if any(not isnan(getattr(each, name)) for each in self.findings)
+        ]
+        rows = [["client", "rows", "share", *(COLUMNS[name] for name in shown)]]
+        listed = self.farthest(MOST_LINES).findings
+        for each in listed:
+            numbers = (_short(getattr(each, name)) for name in shown)
+            name = str(each.client)
+            name = name if name.isprintable() else repr(name)
+            name += " (left out)" * each.left_out
+            rows.append([name, f"{each.n_samples:.0f}", f"{each.share:.1%}", *numbers])
+        lines = [
+            f"client {client!r} stands out: {reason}"
+            for client, reason in self.outliers.items()
+        ]
+        n_others = len(self.findings) - len(listed)
+        more = [f"and {n_others} clients that are nearer to the others"] * bool(
+            n_others
+        )
+        lines = lines or ["no client stands out"]
+        return "\n".join([text_table(rows), *more, *lines])
+
+
+def _farthest(finding):
+    """What clients are listed by: those that stand out first, then by distance."""
+    distances = finding.distance, finding.class_distance
+    return finding.stands_out, max((d for d in distances if not isnan(d)), default=0.0)
+
+
+def _short(value):
+    if isnan(value):
+        return "-"
+    return f"{value:.2f}" if value < 1000 else f"{value:.1e}"
+
+
+def _plain(value):
+    is_nan = isinstance(value, float) and isnan(value)
+    return None if is_nan else value
+
+
+# ------------------------------------------------------------------ examine
+
+
+MOST_DISTANCE = ClientsReport.MOST_DISTANCE
+# Heads of sites with other classes differ by more than features do.
+MOST_WEIGHTS = 100.0
+# Rows, against those of all others together; these are taken to have ten at least, as
+# fewer say nothing about what is ordinary.
+MOST_ROWS = 1000.0
+FEWEST_ROWS = 10
+# Fewest clients that hold a class, for one of them to be measured by the others.
+FEWEST_HOLDERS = 3
+# A unit changes mean and deviation of a feature alike, up to what sites differ by.
+ALIKE = 1.5
+# Makes the median absolute deviation of normal numbers their standard deviation.
+MAD = 1.4826
+
+
+def examine_clients(facts):
+    """Find out which clients stand out among all.
+
+    Parameters
+    ----------
+    facts : list of ClientFacts
+        What is known of each client.
+
+    Returns
+    -------
+    report : ClientsReport
+        What was found of each client, and why it stands out if it does.
+
+    See Also
+    --------
+    ClientsReport : What the numbers mean.
+
+    Notes
+    -----
+    The distance of a client is the 2-Wasserstein distance of Gaussians with the mean
+    and the variances of its features from one with the medians of these over clients.
+    Correlations of features are not looked at, so that a thousand clients need no more
+    memory than their means. Its unit is an ordinary distance (median plus median
+    absolute deviation over clients) or the median spread of rows around the mean of
+    their client, whichever is larger. Those that stand out are taken out of these
+    medians, and all are measured again, until nobody else stands out or no majority is
+    left. Features of a table are looked at one by one too: one whose mean and deviation
+    are both ten times those of others, or a tenth, has another unit, and one whose mean
+    is ten deviations away stands out as well, unless it has only zeros and ones. Of two
+    clients, each is measured by the size of the other's rows, as there is no ordinary
+    distance.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skslot.trust import ClientFacts, examine_clients
+    >>> units = {"A": 1, "B": 1, "C": 1, "D": 1000}
+    >>> facts = [
+    ...     ClientFacts(name, 50, mean=np.full(4, unit), variances=np.full(4, unit**2))
+    ...     for name, unit in units.items()
+    ... ]
+    >>> examine_clients(facts).outliers["D"]
+    'its features are about 1,000 times larger than those of others: other units ...'
+    """
+    n_clients, facts = len(facts), _without_gaps(facts)
+    fewest = max(2, n_clients // 2 + 1)
+    stands_out = np.zeros(n_clients, dtype=bool)
+    while True:
+        figures = [
+            _Figures(*each) for each in zip(*_measure(facts, ~stands_out), strict=True)
+        ]
+        reasons = [
+            each.reasons(known, n_clients == 2)
+            for each, known in zip(figures, facts, strict=True)
+        ]
+        found = stands_out | np.array([bool(each) for each in reasons])
+        if n_clients < 3 or (found == stands_out).all():
+            break
+        stands_out = found
+        if np.sum(~stands_out) < fewest:
+            break
+    total = sum(each.n_samples for each in facts)
+    return ClientsReport(
+        [
+            ClientFinding(
+                known.client,
+                known.n_samples,
+                known.n_samples / total,
+                each.distance,
+                each.trace_ratio,
+                each.class_distance,
+                each.head_ratio,
+                "; ".join(why) or None,
+            )
+            for known, each, why in zip(facts, figures, reasons, strict=True)
+        ]
+    )
+
+
+@dataclass
+class _Figures:
+    """What is measured of one client."""
+
+    distance: float
+    length_ratio: float
+    trace_ratio: float
+    class_distance: float
+    worst_class: object
+    head_ratio: float
+    row_ratio: float
+    column: str | None
+
+    def reasons(self, facts, is_one_of_two):
+        """Why the client stands out, in words."""
+        reasons, what = [], None
+        # another unit changes the spread of rows as well, and a shift does not
+        sizes = self.length_ratio, np.sqrt(self.trace_ratio)
+        size, is_judged = self.length_ratio, facts.n_samples >= FEWEST_ROWS
+        is_large = np.fmin(*sizes) >= MOST_DISTANCE
+        is_small = np.fmax(*sizes) < 1 / MOST_DISTANCE and np.fmin(*sizes) > 0
+        if self.distance > MOST_DISTANCE:
+            what = f"{_number(self.distance)} ordinary distances away from"
+            if is_large:
+                what = f"about {_times(size)} larger than"
+        elif is_small and is_judged and not is_one_of_two:
+            what = f"about {_times(1 / size)} smaller than"
+        if what is not None:
+            either = " It may as well be the other of the two." * is_one_of_two
+            reasons.append(
+                f"its features are {what} those of others: other units or another "
+                f"encoder?{either}"
+            )
+        if self.column is not None and not reasons:
+            reasons.append(self.column)
+        if self.class_distance > MOST_DISTANCE and not reasons:
+            reasons.append(
+                f"its mean of class {self.worst_class!r} is "
+                f"{_number(self.class_distance)} standard deviations within a class "
+                "away from where it should be: wrong labels, or a forged message?"
+            )
+        if self.row_ratio > MOST_ROWS:
+            reasons.append(
+                f"it says that it has {_number(facts.n_samples)} rows, "
+                f"{_times(self.row_ratio)} as many as all others together: a wrong "
+                "count?"
+            )
+        if self.head_ratio > MOST_WEIGHTS or 0 < self.head_ratio < 1 / MOST_WEIGHTS:
+            is_larger = self.head_ratio > 1
+            ratio = self.head_ratio if is_larger else 1 / self.head_ratio
+            reasons.append(
+                f"its weights are {_times(ratio)} {'larg' if is_larger else 'small'}er "
+                "than those of others: other units, or training that diverged?"
+            )
+        return reasons
+
+
+def _measure(facts, kept):
+    """Figures of all clients, by those that are kept."""
+    distances, lengths, traces, unit = _measure_features(facts, kept)
+    class_distances, worst = _measure_classes(facts, kept, unit)
+    rows = np.array([each.n_samples for each in facts], dtype=np.float64)
+    least = np.where(kept, np.maximum(rows, FEWEST_ROWS), 0.0)
+    rest = np.sum(least) - least
+    return (
+        distances,
+        lengths,
+        traces,
+        class_distances,
+        worst,
+        _measure_heads(facts, kept),
+        np.divide(rows, rest, out=np.zeros_like(rows), where=rest > 0),
+        _judge_columns(facts, kept),
+    )
+
+
+def _without_gaps(facts):
+    """The same, where columns without a value have what is ordinary among others."""
+    if not facts or any(each.n_values is None for each in facts):
+        return facts
+    absent = np.array([each.n_values == 0 for each in facts])
+    if not absent.any():
+        return facts
+    filled = []
+    for name in ("mean", "variances"):
+        values = np.array([getattr(each, name) for each in facts])
+        held = np.ma.array(values, mask=absent)
+        middle = np.ma.median(held, axis=0).filled(0.0)
+        filled.append(np.where(absent, middle, values))
+    return [
+        replace(each, mean=mean, variances=variances)
+        for each, mean, variances in zip(facts, *filled, strict=True)
+    ]
+
+
+def _judge_columns(facts, kept):
+    """What is wrong with a column of each client, in words, or None."""
+    verdicts = [None] * len(facts)
+    if not all(each.is_of_table for each in facts):
+        return verdicts
+    # what was made of a column, such as ones for a category, may be anywhere honestly
+    are_raw = all(each.n_values is not None for each in facts)
+    means = np.array([each.mean for each in facts])
+    n_values = np.array(
+        [
+            each.n_values if are_raw else np.full(len(each.mean), each.n_samples)
+            for each in facts
+        ]
+    )
+    variances = np.maximum([each.variances for each in facts], 0.0)
+    deviations = np.sqrt(variances)
+    # of zeros and ones, which may be as rare at one site as they are common at another
+    is_binary = np.isclose(variances, means * (1 - means), rtol=0.01, atol=1e-6)
+    for column in range(n_values.shape[1]):
+        judged = n_values[:, column] >= FEWEST_ROWS
+        ordinary = kept & judged
+        # of three, two are left to compare with once one stands out
+        if judged.sum() < FEWEST_HOLDERS or ordinary.sum() < 2:
+            continue
+        if is_binary[ordinary, column].mean() >= 0.5:
+            judged &= ~is_binary[:, column]
+        of_column = means[:, column], deviations[:, column]
+        words = _judge_column(*of_column, ordinary, are_raw)
+        for index, how in words.items():
+            if judged[index] and verdicts[index] is None:
+                verdicts[index] = f"its {facts[index].name_of(column)} is {how}"
+    return verdicts
+
+
+def _judge_column(means, deviations, ordinary, is_raw):
+    """How far those clients are off that stand out in one column, in words.
+
+    By its unit and, if the column is as it was recorded, by where it lies.
+    """
+    varying = deviations[ordinary & (deviations > 0)]
+    if len(varying) < 2:
+        return {}
+    deviation, size = np.median(varying), np.median(np.abs(means[ordinary]))
+    shifts = np.abs(means - np.median(means[ordinary]))
+    least = max(deviation, _ordinary(shifts[ordinary]))
+    shifts /= np.maximum(least, deviations)
+    ratios = deviations / deviation
+    # features around zero do not show their unit in the mean, and what is nearly always
+    # zero varies with how often it is not
+    has_unit = np.zeros(len(means), dtype=bool)
+    if size >= deviation / 2:
+        of_means = np.abs(means) / size
+        is_large = np.minimum(ratios, of_means) >= MOST_DISTANCE
+        is_small = np.maximum(ratios, of_means) <= 1 / MOST_DISTANCE
+        alike = (of_means <= ALIKE * ratios) & (ratios <= ALIKE * of_means)
+        has_unit = (is_large | is_small) & (ratios > 0) & alike
+    words = {}
+    is_away = (shifts > MOST_DISTANCE) & is_raw
+    for index in np.flatnonzero(has_unit | is_away):
+        ratio = ratios[index]
+        if has_unit[index]:
+            how = f"{_times(max(ratio, 1 / ratio))} {'larg' if ratio > 1 else 'small'}"
+            words[index] = f"about {how}er than that of others: other units?"
+        else:
+            words[index] = (
+                f"{_number(shifts[index])} standard deviations away from that of "
+                "others: other units, or a number that stands for missing values?"
+            )
+    return words
+
+
+def _measure_features(facts, kept):
+    """Distance, length and trace of each client, and the unit of distances."""
+    n_clients = len(facts)
+    distances, lengths, traces = np.full((3, n_clients), np.nan)
+    known = np.array([each.mean is not None for each in facts])
+    if np.sum(known & kept) < 2:
+        return distances, lengths, traces, 0.0
+    means = np.array([each.mean for each in facts if each.mean is not None])
+    deviations = np.array(
+        [
+            np.zeros_like(each.mean)
+            if each.variances is None
+            else np.sqrt(np.maximum(each.variances, 0.0))
+            for each in facts
+            if each.mean is not None
+        ]
+    )
+    within = kept[known]
+    size = np.array([each.trace for each in facts if each.mean is not None])
+    length = np.array([each.length for each in facts if each.mean is not None])
+    if within.sum() == 2:  # each by the other, as there is no ordinary distance
+        first, second = np.flatnonzero(within)
+        apart = _distances(means, deviations, means[first], deviations[first])
+        apart[first] = apart[second]
+        units = np.full(len(length), length[within].mean())
+        units[first], units[second] = length[second], length[first]
+    else:
+        centre = np.median(means[within], axis=0)
+        apart = _distances(
+            means, deviations, centre, np.median(deviations[within], axis=0)
+        )
+        spread = np.sqrt(_median(size[within]))
+        units = np.full(len(size), max(_ordinary(apart[within]), spread))
+    distances[known] = np.divide(
+        apart, units, out=np.full_like(apart, np.nan), where=units > 0
+    )
+    lengths[known] = _ratios(length, within)
+    traces[known] = _ratios(size, within)
+    return distances, lengths, traces, float(np.max(units))
+
+
+def _distances(means, deviations, mean, deviation):
+    """2-Wasserstein distance of Gaussians with independent features from one."""
+    return np.sqrt(
+        np.square(means - mean).sum(axis=1)
+        + np.square(deviations - deviation).sum(axis=1)
+    )
+
+
+def _measure_classes(facts, kept, unit):
+    """Largest distance of a class mean of each client, and the class.
+
+    From the median of all holders of the class, if there are enough; and from the mean
+    of the client, which also tells where nobody else holds the class.
+    """
+    n_clients = len(facts)
+    largest, worst = np.full(n_clients, np.nan), [None] * n_clients
+    holders = [each for each in facts if each.classes]
+    if not holders:
+        return largest, worst
+    owners = np.repeat(np.arange(n_clients), [len(each.classes) for each in facts])
+    labels = [label for each in holders for label in each.classes]
+    numbers = {label: number for number, label in enumerate(dict.fromkeys(labels))}
+    codes = np.array([numbers[label] for label in labels])
+    means = np.concatenate([each.sketches for each in holders])
+    from_own = np.concatenate([each.offsets for each in holders])
+    from_others, is_kept = np.zeros(len(codes)), kept[owners]
+    ends = np.cumsum(np.bincount(codes))
+    for cells in np.split(np.argsort(codes, kind="stable"), ends)[:-1]:
+        ordinary = cells[is_kept[cells]]
+        if len(ordinary) >= FEWEST_HOLDERS:
+            centre = np.median(means[ordinary], axis=0)
+            from_others[cells] = np.linalg.norm(means[cells] - centre, axis=1)
+    spreads = [f.within for f, is_in in zip(facts, kept, strict=True) if is_in]
+    spreads = [each for each in spreads if each]
+    within = np.sqrt(np.median(spreads)) if spreads else 0.0
+    holds = np.bincount(owners, minlength=n_clients) > 0
+    relative = np.zeros(len(codes))
+    for apart, least in ((from_others, within), (from_own, max(within, unit))):
+        by_client = np.zeros(n_clients)
+        np.maximum.at(by_client, owners, apart)
+        one = max(least, _ordinary(by_client[holds & kept]))
+        if one > 0:
+            relative = np.maximum(relative, apart / one)
+    for index in np.argsort(relative, kind="stable"):  # the largest comes last
+        largest[owners[index]] = relative[index]
+        worst[owners[index]] = labels[index]
+    return largest, worst
+
+
+def _measure_heads(facts, kept):
+    """Size of the weights of each client; that of its intercepts if it stands out."""
+    norms = [each.head_norms or (np.nan, np.nan) for each in facts]
+    weights, intercepts = (
+        _ratios(np.array(each), kept) for each in zip(*norms, strict=True)
+    )
+    return np.where(intercepts > np.fmax(weights, MOST_WEIGHTS), intercepts, weights)
+
+
+def _ordinary(values):
+    """A distance that is still ordinary: median plus median absolute deviation."""
+    if not len(values):
+        return 0.0
+    middle = _median(values)
+    return float(middle + MAD * _median(np.abs(values - middle)))
+
+
+def _ratios(values, kept):
+    """Values in units of their median over those that are kept and not zero."""
+    positive = values[kept & (values > 0)]
+    return values / (_median(positive) if len(positive) else np.nan)
+
+
+def _median(values):
+    """Median of a number for each client, in a tenth of the time that numpy takes."""
+    return median(values.tolist())
+
+
+def _times(ratio):
+    return f"{_number(ratio)} times"
+
+
+def _number(value):
+    """A number in two digits, with commas, or as a power of ten if it is huge."""
+    if value >= 1e7:
+        return f"{value:.0e}"
+    rounded = float(f"{value:.2g}")
+    return f"{rounded:,.0f}" if rounded >= 10 else f"{rounded:g}"
+
+
+# ------------------------------------------------------------------ guard
+
+
+REMEDY = "If this is expected, set screen=None; screen='exclude' drops the client."
+
+
+def guard_clients(facts, action="warn"):
+    """Examine clients and apply an action to outliers.
+
+    Parameters
+    ----------
+    facts : list of ClientFacts
+        What is known of each client.
+    action : None, "warn" or "exclude", default="warn"
+        How to handle outliers. ``"warn"`` issues a warning, ``"exclude"`` marks them as
+        excluded and issues a warning, ``None`` only reports them. It is an error to
+        exclude so many that fewer than two clients, or no majority, remain.
+
+    Returns
+    -------
+    report : ClientsReport
+        What was found.
+
+    See Also
+    --------
+    examine_clients : Examine clients without an action.
+    ClientScreen : Action and limit as a parameter of estimators.
+
+    Examples
+    --------
+    >>> from skslot.trust import ClientFacts, guard_clients
+    >>> rows = {"A": 50, "B": 40, "C": 60, "D": 10**8}
+    >>> facts = [ClientFacts(name, count) for name, count in rows.items()]
+    >>> print(guard_clients(facts, None))
+    client       rows   share
+    A              50    0.0%
+    B              40    0.0%
+    C              60    0.0%
+    D       100000000  100.0%
+    client 'D' stands out: it says that it has 1e+08 rows, 670,000 times as many as ...
+    """
+    report = examine_clients(facts)
+    found = report.outliers
+    if not found or action is None:
+        return report
+    if action == "exclude":
+        report = report.without_outliers()
+        said, remedy = "was left out", ""
+    else:
+        said, remedy = "stands out", REMEDY
+    for client, reason in found.items():
+        warn_user(f"{_named(client)} {said}: {reason} {remedy}".rstrip())
+    return report
+
+
+def _named(client):
+    return "the client" if client is None else f"client {client!r}"
