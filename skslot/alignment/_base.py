@@ -675,7 +675,7 @@ class FederatedAligner(FederatedTransformer):
     def _known_by_moments(self):
         """Messages that rows can be added to, by client."""
         messages = self._received.messages if self._received.in_memory else []
-        moments = [getattr(message, "moments", None) for message in messages]
+        moments = [message.moments for message in messages]
         if not moments or any(each is None for each in moments):
             raise ValueError(
                 "this aligner was fitted from messages, to which no rows can be added; "

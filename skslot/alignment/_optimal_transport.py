@@ -558,11 +558,6 @@ def describe_message(message, shrinkage=None):
     Sent in float16, a covariance may get negative eigenvalues; the shrinkage is raised
     until they are above the floor. Who has done that before passes the ``shrinkage``.
     """
-    if not hasattr(message, "client_statistics"):
-        raise TypeError(
-            f"expected the message of a client, got a {type(message).__name__}; bytes "
-            "are read by skslot.exchange.load_message."
-        )
     sent = message.client_statistics()
     sample = sent.covariance
     if shrinkage is None:
@@ -790,7 +785,7 @@ def solve_reference_and_maps(
 
 def _cells_of(message):
     """Number of rows and mean of each class that a client holds."""
-    if not hasattr(message, "class_means"):
+    if not message.describes_classes:
         raise ValueError(
             "tau='auto' needs class counts and means, but the message of client "
             f"{message.client!r} has none; pass y to client_update."
