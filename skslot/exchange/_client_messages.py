@@ -6,7 +6,7 @@ from numbers import Integral
 
 import numpy as np
 
-from .._utils import largest, packed_diagonal, unpack_triangle
+from .._utils import largest, packed_diagonal, short, unpack_triangle
 from ..statistics import (
     ColumnMoments,
     average_rows,
@@ -27,7 +27,7 @@ from ._message import (
     check_scatter,
     check_variances,
 )
-from ._wire import MessageError, short
+from ._wire import MessageError
 
 # How the rows of a core-set are chosen, and by which of these they are real ones.
 CORESET_METHODS = ("kmeans", "herding", "confident")

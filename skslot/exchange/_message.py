@@ -15,6 +15,7 @@ from .._utils import (
     largest,
     list_groups,
     pack_triangle,
+    short,
     text_table,
     unpack_triangle,
     warn_user,
@@ -30,7 +31,6 @@ from ._wire import (
     encoded_size,
     narrow,
     read_file,
-    short,
     widen,
 )
 

@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from .. import __version__
-from .._utils import largest, wire_exponent
+from .._utils import largest, short, wire_exponent
 
 
 class MessageError(ValueError):
@@ -60,12 +60,6 @@ class MessageError(ValueError):
         where = [] if self.path is None else [str(self.path)]
         where += [] if self.client is None else [f"client {short(self.client)}"]
         return ": ".join([*where, self.reason])
-
-
-def short(value, length=60):
-    """Representation of what somebody sent, no longer than it should be."""
-    text = repr(value)
-    return text if len(text) <= length else f"{text[: length - 3]}..."
 
 
 # ------------------------------------------------------------------ wire

@@ -8,7 +8,7 @@ from statistics import median
 
 import numpy as np
 
-from .._utils import number_unnamed, shorten, text_table, warn_user
+from .._utils import number_unnamed, short, shorten, text_table, warn_user
 from ..statistics import is_constant
 
 ACTIONS = (None, "warn", "exclude")
@@ -304,6 +304,13 @@ class ClientFacts:
     def has_labels(self):
         """Whether the message describes classes."""
         return "kind of labels" in self.traits
+
+    @property
+    def words(self):
+        """Words for the sender; the message of a server has no samples."""
+        if self.n_samples is None and self.client is None:
+            return "the model" if self.has_labels else "the reference"
+        return f"client {short(self.client)}"
 
     def name_of(self, column):
         """Return the name of a feature in words.
@@ -627,7 +634,7 @@ class ClientsReport:
         rows = [["client", "rows", "share", *(COLUMNS[name] for name in shown)]]
         listed = self.farthest(MOST_LINES).findings
         for each in listed:
-            numbers = (_short(getattr(each, name)) for name in shown)
+            numbers = (_rounded(getattr(each, name)) for name in shown)
             name = str(each.client)
             name = name if name.isprintable() else repr(name)
             name += " (left out)" * each.left_out
@@ -650,7 +657,7 @@ def _farthest(finding):
     return finding.stands_out, max((d for d in distances if not isnan(d)), default=0.0)
 
 
-def _short(value):
+def _rounded(value):
     if isnan(value):
         return "-"
     return f"{value:.2f}" if value < 1000 else f"{value:.1e}"

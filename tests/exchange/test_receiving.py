@@ -235,6 +235,7 @@ def test_traits_of_the_server_are_its_features_only():
     reference = ALIGNER.server_aggregate(
         [ALIGNER.client_update(X[IDS == c], client=c) for c in CLIENTS]
     ).reference_
+    assert reference.facts().words == "the reference"
     assert reference.facts().traits == {"number of features": 64, "encoder": None}
 
 
