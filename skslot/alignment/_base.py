@@ -8,6 +8,7 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 from sklearn.utils.validation import check_array, check_is_fitted
 
+from .._docstrings import document
 from .._sklearn_compat import HasMethods, StrOptions, _fit_context
 from .._utils import shorten, warn_user
 from ..base import (
@@ -418,6 +419,7 @@ def count_classes(y, groups):
 # ------------------------------------------------------------------ base
 
 
+@document
 class FederatedAligner(FederatedTransformer):
     """An aligner: fits a map for each client, and transforms samples by these maps.
 
@@ -495,12 +497,9 @@ class FederatedAligner(FederatedTransformer):
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
-            More rows.
-        y : array-like of shape (n_samples,), default=None
-            Labels, if they are needed; ids go into ``client_ids``.
-        client_ids : array-like of shape (n_samples,) or scalar, default=None
-            Client of each row; a scalar says that all rows are of one client.
+        {X}
+        {y}
+        {client_ids}
 
         Returns
         -------
@@ -595,11 +594,8 @@ class FederatedAligner(FederatedTransformer):
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
-            Features.
-        client_ids : array-like of shape (n_samples,) or scalar, default=None
-            Client of each row; a scalar says that all rows are of one client. May be
-            left out only when a single client was fitted.
+        {X}
+        {client_ids}
 
         Returns
         -------
