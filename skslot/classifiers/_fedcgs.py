@@ -3,11 +3,18 @@
 from numbers import Real
 
 import numpy as np
+from numpy.linalg import LinAlgError, cholesky, eigvalsh
 
 from .._docstrings import document
 from .._sklearn_compat import Interval, StrOptions
-from ._class_statistics import ClassStatisticsClassifier
-from ._gaussian import class_priors, gaussian_head, regularize
+from ..statistics import shrink_covariance, shrinkage_coefficient
+from ._gaussian import (
+    LEAST_RIDGE,
+    ClassStatisticsClassifier,
+    class_priors,
+    factorise,
+    head_of_means,
+)
 
 
 @document
@@ -114,6 +121,23 @@ class FedCGSClassifier(ClassStatisticsClassifier):
     def _fit_head(self, pooled):
         covariance = regularize(pooled, self.covariance, self.ridge)
         self.priors_ = class_priors(self.priors, pooled.counts, self.classes_)
-        self.coef_, self.intercept_ = gaussian_head(
-            pooled.means, covariance, np.log(self.priors_), pooled.n_samples
+        factor = factorise(covariance, pooled.means, pooled.n_samples)
+        self.coef_, self.intercept_ = head_of_means(
+            pooled.means, factor, np.log(self.priors_)
         )
+
+
+def regularize(pooled, kind, ridge):
+    """Compute the covariance with ``ridge``, or the "auto" ridge, on its diagonal."""
+    covariance = pooled.covariance(kind)
+    identity = np.eye(len(covariance))
+    if ridge == "auto":
+        coefficient = shrinkage_coefficient("oas", covariance, pooled.n_samples)
+        covariance = shrink_covariance(covariance, coefficient)
+        ridge = LEAST_RIDGE * np.trace(pooled.covariance("total")) / len(covariance)
+        try:
+            cholesky(covariance + ridge * identity)
+        except LinAlgError:
+            # rounding, mostly of float16 messages: lift eigenvalues above the noise
+            ridge -= 2 * eigvalsh(covariance)[0]
+    return covariance + ridge * identity

@@ -15,8 +15,13 @@ from ..exchange import CurvedHead, LinearModel
 from ..statistics import is_constant
 from ._base import OneShotClassifier
 from ._gaussian import pool_statistics
-from ._local_heads import LocalHeadsMixin, train_head
-from ._training import fit_softmax, prepare_estimator, train_estimator
+from ._training import (
+    LocalHeadsMixin,
+    fit_softmax,
+    prepare_estimator,
+    train_estimator,
+    train_head,
+)
 
 # Added to the variances of standardised scores when heads are stacked.
 STACK_RIDGE = 1e-2

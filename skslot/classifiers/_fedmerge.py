@@ -16,8 +16,7 @@ from .._utils import warn_user
 from ..exchange import CurvedHead
 from ..statistics import average_rows, is_constant
 from ._base import FoldedHeadsMixin, OneShotClassifier
-from ._local_heads import LocalHeadsMixin, train_head
-from ._training import fit_softmax
+from ._training import LocalHeadsMixin, fit_softmax, train_head
 
 # Added to the diagonal, in its own unit: where no client has curvature, the average of
 # heads stays.

@@ -143,7 +143,7 @@ class FedQDAClassifier(AlignedClassifierMixin, OneShotClassifier):
         sender = FedPFTClassifier(
             covariance_type=self.covariance_type, aligner=self.aligner
         )
-        return sender._summarize(X, y, classes, client, seed)
+        return sender.client_update(X, y, classes=classes, client=client)
 
     def _learn(self, messages, seed):
         self._fit_aligner(messages)

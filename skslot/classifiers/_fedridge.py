@@ -11,8 +11,7 @@ from sklearn.utils.validation import check_array
 
 from .._docstrings import document
 from .._sklearn_compat import HasMethods, Interval, StrOptions
-from ._class_statistics import ClassStatisticsClassifier
-from ._gaussian import factorise
+from ._gaussian import ClassStatisticsClassifier, factorise
 
 ALPHA_REMEDY = "so alpha=0 or a tiny alpha cannot invert it; use a larger one."
 
