@@ -9,6 +9,7 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 from sklearn.utils.validation import check_array, check_is_fitted
 
+from .._docstrings import document
 from .._sklearn_compat import HasMethods, StrOptions, _fit_context
 from .._utils import shorten
 from ..base import (
@@ -281,6 +282,7 @@ class ClientMaps(Mapping):
         return f"<maps of clients {shorten(self._clients)}>"
 
 
+@document
 class FederatedAligner(FederatedTransformer):
     """Base of aligners, which transform the samples of each client by its own map.
 
@@ -363,11 +365,8 @@ class FederatedAligner(FederatedTransformer):
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
-            Features.
-        client_ids : array-like of shape (n_samples,) or scalar, default=None
-            Client of each sample. A scalar is the client of all samples. Required if
-            more than one client was fitted.
+        {X}
+        {client_ids}
 
         Returns
         -------
@@ -504,6 +503,7 @@ class FederatedAligner(FederatedTransformer):
         return only_client(clients, n_samples)
 
 
+@document
 class SolvedAligner(FederatedAligner):
     """Aligner whose maps are the solution of a problem that all messages define.
 
@@ -564,12 +564,9 @@ class SolvedAligner(FederatedAligner):
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
-            More samples.
-        y : array-like of shape (n_samples,), default=None
-            Labels, if they are needed. Pass client ids as ``client_ids``.
-        client_ids : array-like of shape (n_samples,) or scalar, default=None
-            Client of each sample. A scalar is the client of all samples.
+        {X}
+        {y}
+        {client_ids}
 
         Returns
         -------

@@ -10,6 +10,7 @@ import numpy as np
 from sklearn.utils.validation import check_memory
 
 from .. import __version__
+from .._docstrings import document
 from .._sklearn_compat import Interval, StrOptions
 from .._utils import map_in_order, number_unnamed, shorten, warn_user
 from ..base import check_classes_agreed
@@ -45,6 +46,7 @@ LEAST_STRENGTH = 1e-3
 SOLVER = "anderson", 1e-8, 100
 
 
+@document
 class MixedEffectsAligner(SolvedAligner):
     """Take out of the features what each client does to them, and nothing else.
 
@@ -62,70 +64,36 @@ class MixedEffectsAligner(SolvedAligner):
         of the way to the barycenter of all, as in :class:`FederatedOTAligner`, but
         around its own mean. "auto" takes it from the variances, for each client by its
         number of rows.
-    unknown_client : {"error", "identity", "adapt"}, default="error"
-        What ``transform`` does with rows of a client that was not fitted: refuse them,
-        leave them unchanged, or estimate its offset from these very rows, as
-        :meth:`add_client` does without labels. Prefer that when the client is there to
-        stay.
-    privacy : PrivacyBudget, default=None
-        Guarantee of differential privacy for the rows of each client: its message is
-        then made of noisy sums alone, ``client_update`` needs ``classes``, and in
-        ``fit`` the labels in ``y`` are taken as public. See
-        :class:`~skslot.privacy.PrivacyBudget`.
-    client_column : str or int, default=None
-        Name or position of the column of X that holds the client ids. None means that
-        ids are passed as ``client_ids``.
-    keep_client_column : bool, default=False
-        Whether the output keeps the column of ids, in its place, for a later step.
-    screen : None, "warn", "exclude" or ClientScreen, default="warn"
-        How to handle clients whose statistics are implausible compared with all others,
-        see :doc:`/user_guide/trust`. ``"warn"`` issues a warning, ``"exclude"`` drops
-        the client, ``None`` disables the check. A :class:`~skslot.trust.ClientScreen`
-        also limits the fraction of all samples that one client may contribute.
-    memory : str or object with the joblib.Memory interface, default=None
-        Where to cache what linear maps lead to. It does not depend on ``tau``, so a
-        grid search over ``tau`` computes it once per fold.
-    n_jobs : int, default=None
-        Threads over clients, for statistics and linear maps; -1 means as many as there
-        are cores. The result does not depend on it. Messages in files are read as
-        threads are free: one more of them than there are threads is in memory at most.
-    verbose : int, default=0
-        1 prints a line for each pass of the solver for linear maps.
+    {unknown_client}
+    {privacy}
+    {client_column}
+    {keep_client_column}
+    {screen}
+    {memory}
+    {n_jobs}
+    {verbose}
 
     Attributes
     ----------
-    clients_ : ndarray of shape (n_clients,)
-        Client ids, sorted where they can be, then those from :meth:`add_client`;
-        ``[None]`` when fitted without ids.
-    classes_ : ndarray of shape (n_classes,)
-        Labels that at least one client holds.
-    variance_components_ : dict
-        Variance of the "client", "class" and "interaction" effects, in units of the
-        variance within a class at a client.
-    client_offsets_ : ndarray of shape (n_clients, n_features)
-        What is subtracted from the features of each client, after its linear map.
-    class_means_ : ndarray of shape (n_classes, n_features)
-        Mean of each class over clients, without their offsets.
-    tau_ : ndarray of shape (n_clients,)
-        Strength of the linear map of each client.
-    converged_ : bool
-        Whether the search for the variances did.
+    {clients_}
+    {classes_}
+    {variance_components_}
+    {client_offsets_}
+    {class_means_}
+    {tau_}
+    {converged_}
     reference_ : MixedEffectsModel
         The message of the server.
     maps_ : list of MixedEffectsMap
         The map of each client.
     statistics_ : list of ClassStatistics
         The message of each client; without labels for one that joined without.
-    means_ : ndarray of shape (n_clients, n_features)
-        Mean of each client.
+    {means_}
     covariances_ : ndarray of shape (n_clients, n_features, n_features)
         Covariance of each client as linear maps take it, shrunk by "oas".
-    clients_report_ : ClientsReport
-        Share, distance and so on of each client, and who stands out.
-    n_features_in_ : int
-        Number of columns of X in ``fit``, with the client column if there is one.
-    feature_names_in_ : ndarray of shape (`n_features_in_`,)
-        Names of these columns, when all are strings.
+    {clients_report_}
+    {n_features_in_}
+    {feature_names_in_}
 
     See Also
     --------
@@ -188,15 +156,12 @@ class MixedEffectsAligner(SolvedAligner):
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows of the client.
-        y : array-like of shape (n_samples,)
-            Their labels.
+        {X}
+        {y}
         classes : array-like of shape (n_classes,), default=None
             Labels that may occur; needed with ``privacy``. Ignored without: the message
             names the classes that the client holds.
-        client : object, default=None
-            Its name.
+        {client}
 
         Returns
         -------

@@ -14,6 +14,7 @@ from sklearn.utils import check_array, check_consistent_length, column_or_1d
 from sklearn.utils.validation import check_is_fitted, check_memory
 
 from .. import __version__
+from .._docstrings import document
 from .._sklearn_compat import Interval, StrOptions
 from .._utils import ignored, map_in_order, shorten, warn_user
 from ..base import FEATURES, ClientGroups, assert_finite_by_client, check_classes_agreed
@@ -42,6 +43,7 @@ from ._base import ClientMap, SolvedAligner, merge_cells
 SHRINKAGE_FLOOR = FeatureMoments.SHRINKAGE_FLOOR
 
 
+@document
 class FederatedOTAligner(SolvedAligner):
     """Align the features of several clients by optimal transport.
 
@@ -66,55 +68,29 @@ class FederatedOTAligner(SolvedAligner):
         fourth powers of rows are not released.
     weights : {"samples", "uniform"}, default="samples"
         Whether clients count by their number of rows or all the same.
-    unknown_client : {"error", "identity", "adapt"}, default="error"
-        What ``transform`` does with rows of a client that was not fitted: refuse them,
-        leave them unchanged, or estimate the client's map from its rows in this very
-        call. "adapt" is transductive: a row's result depends on the other rows that
-        come with it, so send all rows of the client at once. Prefer
-        :meth:`add_client` when the client is there to stay.
-    privacy : PrivacyBudget, default=None
-        Guarantee of differential privacy for the rows of each client: its message is
-        then made of noisy sums alone, ``client_update`` needs ``classes``, and in
-        ``fit`` the labels in ``y`` are taken as public. See
-        :class:`~skslot.privacy.PrivacyBudget`.
-    client_column : str or int, default=None
-        Name or position of the column of X that holds the client ids. None means that
-        ids are passed as ``client_ids``.
-    keep_client_column : bool, default=False
-        Whether the output keeps the column of ids, in its place, for a later step.
-    screen : None, "warn", "exclude" or ClientScreen, default="warn"
-        How to handle clients whose statistics are implausible compared with all others,
-        see :doc:`/user_guide/trust`. ``"warn"`` issues a warning, ``"exclude"`` drops
-        the client, ``None`` disables the check. A :class:`~skslot.trust.ClientScreen`
-        also limits the fraction of all samples that one client may contribute.
+    {unknown_client}
+    {privacy}
+    {client_column}
+    {keep_client_column}
+    {screen}
     solver : {"anderson", "fixed_point", "paper"}, default="anderson"
         Iteration for the barycenter, see :func:`skslot.geometry.bures_barycenter`.
     tol : float, default=1e-8
         Tolerance on the scale-free residual of the barycenter.
     max_iter : int, default=100
         Most passes of the solver over the clients.
-    memory : str or object with the joblib.Memory interface, default=None
-        Where to cache the reference and the maps. They do not depend on ``tau``, so a
-        grid search over ``tau`` computes them once per fold.
-    n_jobs : int, default=None
-        Threads over clients, for statistics, passes of the solver and maps; -1 means as
-        many as there are cores. The result does not depend on it, as BLAS always gets
-        one thread and clients are added up in order. Messages in files are read as
-        threads are free: one more of them than there are threads is in memory at most.
-    verbose : int, default=0
-        1 prints a line for each pass of the solver.
+    {memory}
+    {n_jobs}
+    {verbose}
 
     Attributes
     ----------
-    clients_ : ndarray of shape (n_clients,)
-        Client ids, sorted where they can be, then those from :meth:`add_client`;
-        ``[None]`` when fitted without ids.
+    {clients_}
     tau_ : float
-        Strength of the alignment that is used.
+        Alignment strength that is used.
     weights_ : ndarray of shape (n_clients,)
         Weight of each client in the reference; 0 for those from :meth:`add_client`.
-    means_ : ndarray of shape (n_clients, n_features)
-        Mean of each client.
+    {means_}
     covariances_ : ndarray of shape (n_clients, n_features, n_features)
         Shrunk covariance of each client.
     shrinkage_ : ndarray of shape (n_clients,)
@@ -133,12 +109,9 @@ class FederatedOTAligner(SolvedAligner):
         The message of the server.
     maps_ : list of TransportMap
         The map of each client.
-    clients_report_ : ClientsReport
-        Share, distance and so on of each client, and who stands out.
-    n_features_in_ : int
-        Number of columns of X in ``fit``, with the client column if there is one.
-    feature_names_in_ : ndarray of shape (`n_features_in_`,)
-        Names of these columns, when all are strings.
+    {clients_report_}
+    {n_features_in_}
+    {feature_names_in_}
 
     See Also
     --------
@@ -235,8 +208,7 @@ class FederatedOTAligner(SolvedAligner):
         classes : array-like of shape (n_classes,), default=None
             Labels that may occur; needed with ``privacy`` if labels are. Ignored
             without: the message names the classes that the client holds.
-        client : object, default=None
-            Its name, for error messages.
+        {client}
 
         Returns
         -------

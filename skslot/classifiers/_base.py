@@ -10,6 +10,7 @@ from sklearn.metrics import accuracy_score
 from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils.validation import check_is_fitted
 
+from .._docstrings import document
 from .._sklearn_compat import HasMethods, InvalidParameterError
 from .._utils import map_in_order, shorten
 from ..base import (
@@ -30,6 +31,7 @@ from ..exchange import (
 from ..statistics import floor_shrinkage, noisy_shrinkage
 
 
+@document
 class OneShotClassifier(ClassifierMixin, FederatedEstimator):
     """Base of classifiers, each a :class:`~skslot.base.FederatedEstimator`.
 
@@ -49,18 +51,10 @@ class OneShotClassifier(ClassifierMixin, FederatedEstimator):
 
     Parameters
     ----------
-    client_column : str or int, default=None
-        Name or position of the column of X that holds the client ids. None means that
-        ids are passed as ``client_ids``.
-    screen : None, "warn", "exclude" or ClientScreen, default="warn"
-        How to handle clients whose statistics are implausible compared with all others,
-        see :doc:`/user_guide/trust`. ``"warn"`` issues a warning, ``"exclude"`` drops
-        the client, ``None`` disables the check. A :class:`~skslot.trust.ClientScreen`
-        also limits the fraction of all samples that one client may contribute.
-    n_jobs : int, default=None
-        Threads over clients.
-    verbose : int, default=0
-        1 prints a line for each client that is done.
+    {client_column}
+    {screen}
+    {n_jobs}
+    {verbose}
 
     See Also
     --------
@@ -136,14 +130,11 @@ class OneShotClassifier(ClassifierMixin, FederatedEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows of the client.
-        y : array-like of shape (n_samples,)
-            Their labels.
+        {X}
+        {y}
         classes : array-like of shape (n_classes,), default=None
             Labels that may occur; by default those in ``y``. Needed with ``privacy``.
-        client : object, default=None
-            Its name.
+        {client}
 
         Returns
         -------
@@ -237,10 +228,8 @@ class OneShotClassifier(ClassifierMixin, FederatedEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
-            Features.
-        client_ids : array-like of shape (n_samples,) or scalar, default=None
-            Client of each row; only needed when the classifier aligns by itself.
+        {X}
+        {client_ids}
 
         Returns
         -------
@@ -255,10 +244,8 @@ class OneShotClassifier(ClassifierMixin, FederatedEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
-            Features.
-        client_ids : array-like of shape (n_samples,) or scalar, default=None
-            Client of each row; only needed when the classifier aligns by itself.
+        {X}
+        {client_ids}
 
         Returns
         -------
@@ -274,10 +261,8 @@ class OneShotClassifier(ClassifierMixin, FederatedEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
-            Features.
-        client_ids : array-like of shape (n_samples,) or scalar, default=None
-            Client of each row; only needed when the classifier aligns by itself.
+        {X}
+        {client_ids}
 
         Returns
         -------
@@ -291,10 +276,8 @@ class OneShotClassifier(ClassifierMixin, FederatedEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
-            Features.
-        client_ids : array-like of shape (n_samples,) or scalar, default=None
-            Client of each row; only needed when the classifier aligns by itself.
+        {X}
+        {client_ids}
 
         Returns
         -------
@@ -308,14 +291,12 @@ class OneShotClassifier(ClassifierMixin, FederatedEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
-            Features.
+        {X}
         y : array-like of shape (n_samples,)
             Labels.
         sample_weight : array-like of shape (n_samples,), default=None
             Weight of each row.
-        client_ids : array-like of shape (n_samples,) or scalar, default=None
-            Client of each row; only needed when the classifier aligns by itself.
+        {client_ids}
 
         Returns
         -------

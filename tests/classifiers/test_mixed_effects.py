@@ -20,7 +20,7 @@ from skslot import (
     MixedEffectsAligner,
     MixedEffectsClassifier,
 )
-from skslot.classifiers._gaussian import gaussian_head
+from skslot.classifiers._gaussian import factorise, head_of_means
 from skslot.datasets import load_digit_scanners, make_shifted_clients
 from skslot.exchange import LinearModel, MixedEffectsModel, load_message
 from skslot.model_selection import dirichlet_label_shift
@@ -236,9 +236,8 @@ def test_without_effects_of_clients_it_is_fedcgs_within():
     covariance, _ = pooled.shrunk(0.0)
     ridge = 1e-6 / (1 + 1e-6) * np.trace(covariance) / 5
     other = FedCGSClassifier("within", ridge=ridge).fit(X, Y)
-    coef, intercept = gaussian_head(
-        model.means, covariance, np.log(model.class_shares), model.class_counts.sum()
-    )
+    factor = factorise(covariance, model.means, model.class_counts.sum())
+    coef, intercept = head_of_means(model.means, factor, np.log(model.class_shares))
     np.testing.assert_allclose(coef, other.coef_, atol=1e-9)
     np.testing.assert_allclose(intercept, other.intercept_, atol=1e-9)
 
