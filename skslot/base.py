@@ -397,6 +397,8 @@ def only_client(clients, n_samples):
             f"client_ids is missing, but {len(clients)} clients were fitted, each "
             f"with a map of its own. {remedy()}"
         )
+    if not clients:
+        raise ValueError("no client is known yet; call add_client(X, client).")
     return ClientGroups.single(clients[0], n_samples)
 
 

@@ -268,7 +268,7 @@ class ClientMaps(Mapping):
         self._clients, self._kept, self._make = clients, kept, make
 
     def __getitem__(self, client):
-        if client not in self._clients:
+        if client not in self:
             raise KeyError(client)
         return self._kept[client] if client in self._kept else self._make(client)
 
@@ -277,6 +277,9 @@ class ClientMaps(Mapping):
 
     def __len__(self):
         return len(self._clients)
+
+    def __contains__(self, client):  # without making a map
+        return client in self._clients
 
     def __repr__(self):
         return f"<maps of clients {shorten(self._clients)}>"
@@ -497,10 +500,7 @@ class FederatedAligner(FederatedTransformer):
         return self.client_map(self.client_update(X, client=client), self.reference_)
 
     def _groups_without_ids(self, n_samples):
-        clients = self._clients()
-        if not clients:
-            raise ValueError("no client is known yet; call add_client(X, client).")
-        return only_client(clients, n_samples)
+        return only_client(self._clients(), n_samples)
 
 
 @document
@@ -625,6 +625,8 @@ class SolvedAligner(FederatedAligner):
     def clients_report_(self):
         """Report of the screening of clients."""
         check_is_fitted(self)
+        if self._received.messages == []:  # a site that took over a model
+            return None
         return self._received.clients_report
 
     def _keep(self, received, joined, alignment=None):
