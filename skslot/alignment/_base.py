@@ -303,9 +303,9 @@ class FederatedAligner(FederatedTransformer):
     :class:`~skslot.FederatedOTAligner` has, such as ``unknown_client``.
 
     As the parameter ``aligner`` of a classifier, an aligner receives the messages of
-    the classifier. ``message.client_statistics()`` has the mean and the covariance of
-    the samples of a client. If the aligner has a parameter ``shrinkage``, the message
-    contains the shrinkage coefficient too.
+    the classifier. Each has ``n_samples``, ``mean`` and ``covariance`` of all samples of
+    a client. If the aligner has a parameter ``shrinkage``, the message contains the
+    shrinkage coefficient too, and ``message.client_statistics()`` has all four.
 
     See Also
     --------
@@ -327,7 +327,7 @@ class FederatedAligner(FederatedTransformer):
     ...         return ClientStatistics.from_moments(moments, client=client)
     ...
     ...     def server_aggregate(self, messages):
-    ...         sent = [m.client_statistics() for m in receive(messages, screen=None)]
+    ...         sent = list(receive(messages))
     ...         mean = np.mean([message.mean for message in sent], axis=0)
     ...         self.reference_ = FeatureScale(mean, 1.0)
     ...         self.maps_ = {

@@ -400,7 +400,8 @@ def receive(messages, *kinds, screen=False):
         What was received before, but not read yet, gets these settings; what was read
         already is looked at anew.
     *kinds : type
-        Message classes that are allowed; what is learned from is of the first.
+        Message classes that are allowed; what is learned from is of the first. If
+        none is given, all are allowed.
     screen : False, None, "warn", "exclude" or ClientScreen, default=False
         How to handle clients whose statistics are implausible compared with all others.
         ``"warn"`` issues a warning, ``"exclude"`` drops the client, ``None`` only
@@ -445,7 +446,7 @@ def receive(messages, *kinds, screen=False):
         messages = messages.messages
     if iter(messages) is messages or isinstance(messages, tuple):
         messages = list(messages)
-    return ReceivedMessages(messages, kinds, screen)
+    return ReceivedMessages(messages, kinds or (Message,), screen)
 
 
 # ---------------------------------------------------------------------- from files
