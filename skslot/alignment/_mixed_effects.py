@@ -17,6 +17,7 @@ from ..base import check_classes_agreed
 from ..exchange import (
     AlignmentReference,
     ClassStatistics,
+    ClientStatistics,
     Message,
     MixedEffectsModel,
     check_same_features,
@@ -36,8 +37,8 @@ from ..statistics import (
     is_constant,
     shrinkage_coefficient,
 )
-from ._base import FederatedAligner, MixedEffectsMap, merge_cells
-from ._optimal_transport import ClientGaussian, full_map, solve_reference, survey
+from ._base import MixedEffectsMap, SolvedAligner, merge_cells
+from ._optimal_transport import Restartable, full_map, solve_reference, survey
 
 # Strengths of linear maps below this change nothing that matters.
 LEAST_STRENGTH = 1e-3
@@ -46,7 +47,7 @@ SOLVER = "anderson", 1e-8, 100
 
 
 @document
-class MixedEffectsAligner(FederatedAligner):
+class MixedEffectsAligner(SolvedAligner):
     """Take out of the features what each client does to them, and nothing else.
 
     A random-effects model of the means of all (client, class) cells separates the
@@ -121,7 +122,7 @@ class MixedEffectsAligner(FederatedAligner):
     """
 
     _parameter_constraints: dict = {
-        **FederatedAligner._parameter_constraints,
+        **SolvedAligner._parameter_constraints,
         "tau": [Interval(Real, 0, 1, closed="both"), StrOptions({"auto"})],
     }
 
@@ -212,7 +213,7 @@ class MixedEffectsAligner(FederatedAligner):
     @property
     def client_offsets_(self):
         """What is subtracted from the features of each client."""
-        return np.array([each.offset for each in self.maps_])
+        return np.array([each.offset for each in self.maps_.values()])
 
     @property
     def class_means_(self):
@@ -235,11 +236,6 @@ class MixedEffectsAligner(FederatedAligner):
         return self._message(self._covariance_within())
 
     @property
-    def maps_(self):
-        """Map of each client."""
-        return [self._map_of(client) for client in self._aligned().clients]
-
-    @property
     def statistics_(self):
         """Message of each client; without classes if these were guessed."""
         return [self._message_of(client) for client in self._aligned().clients]
@@ -253,11 +249,10 @@ class MixedEffectsAligner(FederatedAligner):
     def covariances_(self):
         """Shrunk covariance of each client."""
         sites = map(self._site_of, self._aligned().clients)
-        return np.array([site.gaussian().covariance for site in sites])
+        return np.array([site.gaussian().shrunk_covariance for site in sites])
 
     # ------------------------------------------------------------------- helpers
 
-    _map_type = MixedEffectsMap
     _needs_labels = True
     _why_labels = (
         "Labels distinguish client effects from class effects; FederatedOTAligner "
@@ -277,14 +272,11 @@ class MixedEffectsAligner(FederatedAligner):
     def _solver(self, received):
         return partial(solve_mixed_effects, received, tau=self.tau, memory=self.memory)
 
-    def _part_for_alignment(self, moments):
-        """Shrinkage that messages of classifiers carry for alignment: none."""
-        return np.empty(0)
+    def _identity(self, n_features):
+        return MixedEffectsMap.identity(n_features)
 
-    _noisy_shrinkage = None
-
-    def _keep(self, received, joined=None):
-        super()._keep(received, joined)
+    def _keep(self, received, joined, alignment=None):
+        super()._keep(received, joined, alignment)
         self._covariance = None
 
     def _within(self, shrinkage="clients"):
@@ -339,8 +331,8 @@ class MixedEffectsAligner(FederatedAligner):
             _check_fits(message, statistics)
             alignment = alignment.with_client(statistics)
         messages = [] if statistics is None else [statistics]
-        self._keep(receive(messages, Message))
-        self._alignment, self._covariance = alignment, message.covariance
+        self._keep(receive(messages, Message), {}, alignment)
+        self._covariance = message.covariance
         self.n_features_in_ = message.n_features
         return self
 
@@ -384,7 +376,7 @@ class Site(NamedTuple):
     def message(self):
         """What the client would send; without classes if these were guessed."""
         if self.guess is not None:
-            return self.gaussian().message()
+            return self.gaussian()
         return ClassStatistics.from_moments(
             self.moments, self.class_cells, client=self.client
         )
@@ -429,8 +421,9 @@ class Site(NamedTuple):
         if shrinkage is None:
             coefficient = shrinkage_coefficient("oas", self.sample, n_samples)
             shrinkage = floor_shrinkage(self.sample, coefficient)
-        facts = self.client, n_samples, self.mean, shrinkage, False, self.encoder
-        return ClientGaussian.of(*facts, self.sample)
+        return ClientStatistics(
+            n_samples, self.mean, self.sample, shrinkage, self.client, self.encoder
+        )
 
 
 def site_of_message(message):
@@ -548,6 +541,7 @@ def solve_mixed_effects(received, *, tau, memory, n_jobs, say):
 
     def find_reference(found, gaussians):
         if memory is None:
+            gaussians = Restartable(gaussians)
             return solve_reference(found, gaussians, n_jobs, say, *SOLVER)
         solve = check_memory(memory).cache(reference_of_list, ignore=["n_jobs", "say"])
         return solve(found, list(gaussians()), __version__, n_jobs=n_jobs, say=say)
@@ -566,7 +560,7 @@ def solve_mixed_effects(received, *, tau, memory, n_jobs, say):
 
 def reference_of_list(found, gaussians, version, n_jobs, say):
     """What linear maps lead to; the part that is worth caching."""
-    return solve_reference(found, lambda: gaussians, n_jobs, say, *SOLVER)
+    return solve_reference(found, gaussians, n_jobs, say, *SOLVER)
 
 
 def solve_sites(sites, tau, keep_maps, n_jobs, find_reference):
@@ -589,8 +583,7 @@ def solve_sites(sites, tau, keep_maps, n_jobs, find_reference):
     if tau == 0:
         deque(first_look(), maxlen=0)
     else:
-        looked_at = map_in_order(Site.gaussian, first_look(), n_jobs)
-        found = survey(looked_at, "samples")
+        found = survey(map(Site.gaussian, first_look()), "samples", n_jobs)
     if constant:
         warn_user(
             f"the rows of client {shorten(constant)} do not vary at all; have a look "
@@ -608,7 +601,7 @@ def solve_sites(sites, tau, keep_maps, n_jobs, find_reference):
     if max(taus) >= LEAST_STRENGTH:
 
         def gaussians():
-            for site, facts in zip(sites(), found.facts, strict=True):
+            for site, facts in zip(sites(), found.summaries, strict=True):
                 yield site.gaussian(facts.shrinkage)
 
         reference = find_reference(found, gaussians)

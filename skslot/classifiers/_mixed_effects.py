@@ -11,7 +11,7 @@ from .._docstrings import document
 from .._sklearn_compat import HasMethods, Interval, StrOptions
 from .._utils import printable, shorten, warn_user
 from ..alignment import MixedEffectsAligner
-from ..base import check_client_name, refuse_without_noise
+from ..base import check_client_name, reasons_for_exclusion, refuse_without_noise
 from ..exchange import (
     ClassStatistics,
     ClientStatistics,
@@ -413,7 +413,7 @@ default="pooled"
             fit = self._adapted[client]
             return fit.offset, fit.class_means
         if client_map is None:
-            client_map = self.aligner_._map_of(client)
+            client_map = self.aligner_.maps_[client]
         alignment = self.aligner_._aligned()
         model = alignment.model
         cells = self._labelled_cells(client)
@@ -437,7 +437,7 @@ default="pooled"
         return np.log(priors)
 
     def _linear_map(self, client):
-        client_map = self.aligner_._map_of(client)
+        client_map = self.aligner_.maps_[client]
         return replace(client_map, offset=np.zeros_like(client_map.offset))
 
     def _forget(self, client):
@@ -465,7 +465,7 @@ default="pooled"
         check_client_name(client, needed=True)
         clients = self.aligner_._clients()
         if client not in clients:
-            what = self.aligner_._left_out([client]) or (
+            what = reasons_for_exclusion(self, [client]) or (
                 f"client {client!r} was not seen in fit, which saw {shorten(clients)};"
             )
             raise ValueError(f"{what} add_client lets it join.")
@@ -513,7 +513,7 @@ class SiteReport:
         """Report on a site that joined with labels."""
         labels, counts = np.unique(y, return_counts=True)
         shares = (counts / counts.sum()).round(3).tolist()
-        offset = classifier.aligner_._map_of(client).offset
+        offset = classifier.aligner_.maps_[client].offset
         factor = classifier._factor
         moved = 0.0
         if factor is not None:

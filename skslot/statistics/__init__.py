@@ -10,6 +10,7 @@ from ._moments import (
     is_constant,
     merge_class_means,
     merge_column_moments,
+    noisy_shrinkage,
     shrink_covariance,
     shrinkage_coefficient,
 )
@@ -40,6 +41,7 @@ __all__ = [
     "is_constant",
     "merge_class_means",
     "merge_column_moments",
+    "noisy_shrinkage",
     "shrink_covariance",
     "shrinkage_coefficient",
 ]

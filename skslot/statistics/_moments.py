@@ -419,6 +419,28 @@ def floor_shrinkage(covariance, coefficient):
     return coefficient
 
 
+def noisy_shrinkage(shrinkage):
+    """Choose the shrinkage of noisy statistics, which contain no fourth powers.
+
+    Parameters
+    ----------
+    shrinkage : {"ledoit_wolf", "oas"}, float in [0, 1] or None
+        Shrinkage of exact statistics.
+
+    Returns
+    -------
+    shrinkage : "oas", float in [0, 1] or None
+        ``"oas"`` instead of ``"ledoit_wolf"``; other values are returned unchanged.
+
+    Examples
+    --------
+    >>> from skslot.statistics import noisy_shrinkage
+    >>> noisy_shrinkage("ledoit_wolf"), noisy_shrinkage(0.1)
+    ('oas', 0.1)
+    """
+    return "oas" if shrinkage == "ledoit_wolf" else shrinkage
+
+
 def shrinkage_coefficient(shrinkage, covariance, n_samples, quartic=None):
     """Compute how much to shrink the covariance of some rows.
 
