@@ -78,8 +78,8 @@ n_jobs : int, default=None
     from files into memory at a time.
 
 verbose : int, default=0
-    If 1, print a line for each client that is done and for each iteration of the
-    alignment solver.
+    If 1, print a line for each client that is done. Aligners and mixed effects also
+    print a line for each iteration of their solver.
 
 clients_ : ndarray of shape (n_clients,)
     Client ids in sorted order, followed by clients added by :meth:`add_client`;
