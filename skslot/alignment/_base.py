@@ -303,8 +303,8 @@ class FederatedAligner(FederatedTransformer):
     :class:`~skslot.FederatedOTAligner` has, such as ``unknown_client``.
 
     As the parameter ``aligner`` of a classifier, an aligner receives the messages of
-    the classifier. Each has ``n_samples``, ``mean`` and ``covariance`` of all samples of
-    a client. If the aligner has a parameter ``shrinkage``, the message contains the
+    the classifier. Each contains ``n_samples``, ``mean`` and ``covariance`` of all
+    samples of a client. If the aligner has a parameter ``shrinkage``, the message contains the
     shrinkage coefficient too, and ``message.client_statistics()`` has all four.
 
     See Also
@@ -651,7 +651,7 @@ class SolvedAligner(FederatedAligner):
     def _known_by_moments(self):
         """Messages that rows can be added to, by client."""
         messages = self._received.messages if self._received.in_memory else []
-        moments = [getattr(message, "moments", None) for message in messages]
+        moments = [message.moments for message in messages]
         if not moments or any(each is None for each in moments):
             raise ValueError(
                 "this aligner was fitted from messages, to which no rows can be added; "

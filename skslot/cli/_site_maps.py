@@ -223,7 +223,7 @@ def classifier_of_sent(sent, model, arguments):
     """The same, which knows the site by what it had sent, or not yet."""
     from .. import MixedEffectsClassifier
 
-    if sent is not None and not hasattr(sent, "class_means"):
+    if sent is not None and not sent.describes_classes:
         raise ValueError(
             f"{arguments.statistics} was summarized without --labels, and mixed "
             "effects need them: leave --statistics out, and the rows of "

@@ -178,10 +178,7 @@ def variance_shares(aligner):
 
 def _classes_of(message):
     """Classes that a client has rows of; none in messages without labels."""
-    if not hasattr(message, "classes"):
-        return []
-    pairs = zip(message.classes, message.counts, strict=True)
-    return [label for label, count in pairs if count]
+    return [label for label, count in message.label_counts().items() if count]
 
 
 class Report:

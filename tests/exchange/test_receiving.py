@@ -16,7 +16,6 @@ from skslot.exchange import (
     load_messages,
     receive,
 )
-from skslot.exchange._receiving import Sender
 from skslot.privacy import PrivacyBudget
 
 data = load_digit_scanners()
@@ -238,8 +237,7 @@ def test_traits_of_the_server_are_its_features_only():
     reference = ALIGNER.server_aggregate(
         [ALIGNER.client_update(X[IDS == c], client=c) for c in CLIENTS]
     ).reference_
-    assert Sender.of(reference).words == "the reference"
-    assert Sender.of(reference).traits == {"number of features": 64, "encoder": None}
+    assert reference.facts().traits == {"number of features": 64, "encoder": None}
 
 
 def test_messages_with_and_without_privacy_go_together_but_are_noticed():
