@@ -229,7 +229,7 @@ class LocalHeadsMixin(AlignedClassifierMixin):
             if needed not in ("none", sender.traits["curvature"]):
                 raise ValueError(
                     f"{parameter} needs heads with the curvature {needed!r}, but "
-                    f"{sender.words} sent one with {sender.traits['curvature']!r}; let "
+                    f"client {sender.client!r} sent one with {sender.traits['curvature']!r}; let "
                     "clients use the parameters of the server."
                 )
         held = [set(sender.class_counts) for sender in labelled]
