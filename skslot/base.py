@@ -22,7 +22,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ._sklearn_compat import StrOptions, _fit_context
-from ._utils import map_in_order, shorten, warn_user
+from ._utils import ignored, map_in_order, shorten, warn_user
 from .trust import ClientScreen
 
 __all__ = ["FederatedEstimator", "FederatedTransformer"]
@@ -224,7 +224,8 @@ class FederatedEstimator(BaseEstimator):
         y = column_or_1d(y, warn=True)
         assert_all_finite(y, input_name="y")
         check_consistent_length(X, y)
-        check_classification_targets(y)
+        with ignored(UserWarning):  # few samples of each class, as a client may have
+            check_classification_targets(y)
         return y
 
     def _say(self, text):
@@ -397,6 +398,8 @@ def only_client(clients, n_samples):
             f"client_ids is missing, but {len(clients)} clients were fitted, each "
             f"with a map of its own. {remedy()}"
         )
+    if not clients:
+        raise ValueError("no client is known yet; call add_client(X, client).")
     return ClientGroups.single(clients[0], n_samples)
 
 

@@ -268,7 +268,7 @@ class ClientMaps(Mapping):
         self._clients, self._kept, self._make = clients, kept, make
 
     def __getitem__(self, client):
-        if client not in self._clients:
+        if client not in self:
             raise KeyError(client)
         return self._kept[client] if client in self._kept else self._make(client)
 
@@ -277,6 +277,9 @@ class ClientMaps(Mapping):
 
     def __len__(self):
         return len(self._clients)
+
+    def __contains__(self, client):  # without making a map
+        return client in self._clients
 
     def __repr__(self):
         return f"<maps of clients {shorten(self._clients)}>"
@@ -300,9 +303,9 @@ class FederatedAligner(FederatedTransformer):
     :class:`~skslot.FederatedOTAligner` has, such as ``unknown_client``.
 
     As the parameter ``aligner`` of a classifier, an aligner receives the messages of
-    the classifier. ``message.client_statistics()`` has the mean and the covariance of
-    the samples of a client. If the aligner has a parameter ``shrinkage``, the message
-    contains the shrinkage coefficient too.
+    the classifier. Each contains ``n_samples``, ``mean`` and ``covariance`` of all
+    samples of a client. If the aligner has a parameter ``shrinkage``, the message contains the
+    shrinkage coefficient too, and ``message.client_statistics()`` has all four.
 
     See Also
     --------
@@ -324,7 +327,7 @@ class FederatedAligner(FederatedTransformer):
     ...         return ClientStatistics.from_moments(moments, client=client)
     ...
     ...     def server_aggregate(self, messages):
-    ...         sent = [m.client_statistics() for m in receive(messages, screen=None)]
+    ...         sent = list(receive(messages))
     ...         mean = np.mean([message.mean for message in sent], axis=0)
     ...         self.reference_ = FeatureScale(mean, 1.0)
     ...         self.maps_ = {
@@ -497,10 +500,7 @@ class FederatedAligner(FederatedTransformer):
         return self.client_map(self.client_update(X, client=client), self.reference_)
 
     def _groups_without_ids(self, n_samples):
-        clients = self._clients()
-        if not clients:
-            raise ValueError("no client is known yet; call add_client(X, client).")
-        return only_client(clients, n_samples)
+        return only_client(self._clients(), n_samples)
 
 
 @document
@@ -625,6 +625,8 @@ class SolvedAligner(FederatedAligner):
     def clients_report_(self):
         """Report of the screening of clients."""
         check_is_fitted(self)
+        if self._received.messages == []:  # a site that took over a model
+            return None
         return self._received.clients_report
 
     def _keep(self, received, joined, alignment=None):
@@ -649,7 +651,7 @@ class SolvedAligner(FederatedAligner):
     def _known_by_moments(self):
         """Messages that rows can be added to, by client."""
         messages = self._received.messages if self._received.in_memory else []
-        moments = [getattr(message, "moments", None) for message in messages]
+        moments = [message.moments for message in messages]
         if not moments or any(each is None for each in moments):
             raise ValueError(
                 "this aligner was fitted from messages, to which no rows can be added; "

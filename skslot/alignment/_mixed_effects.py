@@ -428,7 +428,7 @@ class Site(NamedTuple):
 
 def site_of_message(message):
     """Describe a client by its message."""
-    if not hasattr(message, "class_means"):
+    if not message.describes_classes:
         raise ValueError(
             f"mixed effects need labels, but client {message.client!r} sent a "
             f"{type(message).__name__} without any; pass y to client_update, or let "

@@ -814,7 +814,7 @@ def solve_reference_and_maps(
 
 def _cells_of(message):
     """Number of samples and mean of each class that a client holds."""
-    if not hasattr(message, "class_means"):
+    if not message.describes_classes:
         raise ValueError(
             "tau='auto' needs class counts and means, but the message of client "
             f"{message.client!r} has none; pass y to client_update."

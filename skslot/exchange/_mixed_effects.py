@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from ._classification import WEIGHT_TOLERANCE
 from ._message import (
     MAX_COUNT,
+    WEIGHT_TOLERANCE,
     Message,
     check_counts,
     check_covariance,

@@ -239,7 +239,7 @@ class FeatureMoments:
                 "the rows are too far apart for float64: the fourth power of their "
                 "distances is infinite; no row was added."
             )
-        between = np.outer(own_share * other.n_samples * apart, apart)
+        between = own_share * other.n_samples * np.outer(apart, apart)
         self._scatter = self._scatter + other._scatter + between
         self._cubic = own_cubic + cubic
         self._quartic = own_quartic + quartic
@@ -333,7 +333,7 @@ def _sums_of_rows(X):
     moments = FeatureMoments(n_features)
     moments.n_samples = n
     moments.mean, moments._mean_rest = _add_exactly(centre, rest)
-    moments._scatter = sums[:-2, :-2] - np.outer(n * rest, rest)
+    moments._scatter = sums[:-2, :-2] - n * np.outer(rest, rest)  # exactly symmetric
     # the sums are around the centre; what moving there adds is taken off again
     moments._cubic = cubic - moments._sums_around(rest)[0]
     moments._quartic = quartic - moments._sums_around(rest)[1]

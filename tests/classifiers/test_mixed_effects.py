@@ -161,7 +161,7 @@ def test_predictions_are_those_of_the_formulas(priors):
 def test_with_linear_maps_they_are_those_for_rows_that_were_moved(tau):
     classifier = fitted_once(tau)
     moved = X.copy()
-    for site, each in zip(SITES, classifier.aligner_.maps_, strict=True):
+    for site, each in zip(SITES, classifier.aligner_.maps_.values(), strict=True):
         assert each.tau > 0.1
         moved[site == IDS] = each.transform(X[site == IDS]) + each.offset
     expected = by_the_book(moved, Y, IDS, classifier.variance_components_)
@@ -177,7 +177,7 @@ def test_folded_head_equals_the_map_and_then_the_head(tau, priors):
     classifier = fitted_once(tau, priors)
     inverse = np.linalg.inv(classifier.covariance_)
     for k, (site, each) in enumerate(
-        zip(SITES, classifier.aligner_.maps_, strict=True)
+        zip(SITES, classifier.aligner_.maps_.values(), strict=True)
     ):
         rows = X[site == IDS]
         apart = each.transform(rows)[:, None] - classifier.cell_means_[k]
@@ -449,7 +449,7 @@ def test_constant_client_keeps_its_covariance_and_gets_an_offset(tau):
     with pytest.warns(UserWarning, match=r"rows of client \['Turin'\] do not vary"):
         classifier = fitted(tau, rows)
     check_sensible(classifier, rows)
-    matrix = classifier.aligner_.maps_[2].affine[0]
+    matrix = classifier.aligner_.maps_["Turin"].affine[0]
     assert matrix is None or np.allclose(matrix, np.eye(5))
     assert classifier.client_offsets_[2].any()
     others = IDS != "Turin"
@@ -818,7 +818,7 @@ def test_site_with_other_features_or_classes_is_refused():
 def test_adapting_is_expectation_maximisation_on_moved_rows(tau):
     classifier = fitted(tau)
     before = {site: scores(classifier, ids=site) for site in SITES}
-    linear = classifier.aligner_.maps_[0]
+    linear = classifier.aligner_.maps_["Bern"]
     rows = linear.transform(X[::2]) + linear.offset
     alignment = classifier.aligner_._aligned()
     cells = alignment.rows_and_means(alignment.sites["Bern"])
