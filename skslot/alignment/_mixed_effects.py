@@ -48,22 +48,22 @@ SOLVER = "anderson", 1e-8, 100
 
 @document
 class MixedEffectsAligner(SolvedAligner):
-    """Take out of the features what each client does to them, and nothing else.
+    """Remove the effect of each client from the features, and keep that of the labels.
 
     A random-effects model of the means of all (client, class) cells separates the
-    offset of a client from the effect of its labels, by three variances that the data
-    give themselves. ``transform`` then subtracts the offset of the client; labels are
-    needed in ``fit`` only. There is no strength to choose.
+    offset of a client from the effect of its class distribution. It estimates three
+    variances from the data, so there is no strength to choose. ``transform`` subtracts
+    the offset of the client. Labels are only needed in ``fit``.
 
     Read more in the :doc:`User Guide </user_guide/mixed_effects>`.
 
     Parameters
     ----------
     tau : float in [0, 1] or "auto", default=0
-        Strength of a linear map besides: each client's covariance is moved this part
-        of the way to the barycenter of all, as in :class:`FederatedOTAligner`, but
-        around its own mean. "auto" takes it from the variances, for each client by its
-        number of rows.
+        Strength of an additional linear map, which moves the covariance of each client
+        towards the barycenter of all clients. It works as in
+        :class:`FederatedOTAligner`, but around the mean of the client. ``"auto"``
+        computes it from the variances and the number of samples of each client.
     {unknown_client}
     {privacy}
     {client_column}
@@ -83,29 +83,29 @@ class MixedEffectsAligner(SolvedAligner):
     {tau_}
     {converged_}
     reference_ : MixedEffectsModel
-        The message of the server.
+        Message of the server.
     maps_ : list of MixedEffectsMap
-        The map of each client.
+        Map of each client.
     statistics_ : list of ClassStatistics
-        The message of each client; without labels for one that joined without.
+        Message of each client. Clients that joined without labels have no class counts.
     {means_}
     covariances_ : ndarray of shape (n_clients, n_features, n_features)
-        Covariance of each client as linear maps take it, shrunk by "oas".
+        Covariance of each client used by linear maps, shrunk by "oas".
     {clients_report_}
     {n_features_in_}
     {feature_names_in_}
 
     See Also
     --------
-    MixedEffectsClassifier : A classifier from the same model, and the better choice
-        where a linear one will do.
+    MixedEffectsClassifier : Classifier based on the same model, and the better choice
+        if a linear classifier suffices.
     FederatedOTAligner : Alignment that needs no labels.
 
     Notes
     -----
-    The model takes effects as normal, with one variance for all features. If no two
-    clients share a class, what a client does cannot be told from what its classes do;
-    a weak prior then splits the difference, and a third of it is taken out.
+    The model assumes normal effects, with one variance for all features. If no two
+    clients share a class, the effects of a client and of its classes cannot be
+    distinguished. A weak prior then splits the difference, and removes a third of it.
 
     Examples
     --------
