@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted, check_memory
 
 from .. import __version__
 from .._sklearn_compat import Interval, StrOptions
-from .._utils import ignored, map_in_order, shorten, warn_user
+from .._utils import Restartable, ignored, map_in_order, shorten, warn_user
 from ..base import FEATURES, ClientGroups, assert_finite_by_client, check_classes_agreed
 from ..exchange import (
     AlignmentReference,
@@ -570,16 +570,6 @@ def describe_message(message, shrinkage=None):
     facts = sent.client, sent.n_samples, sent.mean, shrinkage
     facts += _is_floor(sent.shrinkage), sent.encoder, sample, sent.privacy
     return ClientGaussian.of(*facts)
-
-
-class Restartable:
-    """Iterable that begins anew on each loop."""
-
-    def __init__(self, start):
-        self.start = start
-
-    def __iter__(self):
-        return self.start()
 
 
 class Survey(NamedTuple):

@@ -3,21 +3,19 @@
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.linalg import LinAlgError, cholesky, eigvalsh
+from numpy.linalg import LinAlgError, cholesky
 from scipy.linalg import cho_solve
 
 from ..statistics import (
     average_rows,
     class_means,
     is_constant,
+    lift_eigenvalues,
     merge_class_means,
     shrink_covariance,
     shrinkage_coefficient,
+    stack_class_means,
 )
-
-# Added to the diagonal by ridge="auto", in units of the mean variance of a feature:
-# keeps constant features and classes of one row from making the covariance singular.
-LEAST_RIDGE = 1e-6
 
 # A feature of which less than this share is not a linear combination of others.
 COLLINEAR = 1e-12
@@ -73,13 +71,8 @@ class PooledStatistics:
 
 def counts_and_means(X, y, classes):
     """Number of rows and mean of each of ``classes``; zero where there is none."""
-    counts = np.zeros(len(classes), dtype=np.int32)
-    means = np.zeros((len(classes), X.shape[1]))
-    held = class_means(X, y)
-    for index, label in enumerate(classes.tolist()):
-        if label in held:
-            counts[index], means[index] = held[label]
-    return counts, means
+    counts, means = stack_class_means(class_means(X, y), classes.tolist())
+    return counts.astype(np.int32), means
 
 
 def pool_statistics(messages):
@@ -109,14 +102,11 @@ def stack_means(means):
 def regularize(pooled, kind, ridge):
     """Covariance with ``ridge`` on its diagonal, or what "auto" stands for."""
     covariance = pooled.covariance(kind)
-    if ridge == "auto":
-        coefficient = shrinkage_coefficient("oas", covariance, pooled.n_samples)
-        covariance = shrink_covariance(covariance, coefficient)
-        ridge = LEAST_RIDGE * np.trace(pooled.covariance("total")) / len(covariance)
-        if not _is_positive_definite(_add_ridge(covariance, ridge)):
-            # rounding, mostly of float16 messages: lift eigenvalues above the noise
-            ridge -= 2 * eigvalsh(covariance)[0]
-    return _add_ridge(covariance, ridge)
+    if ridge != "auto":
+        return covariance + ridge * np.eye(len(covariance))
+    coefficient = shrinkage_coefficient("oas", covariance, pooled.n_samples)
+    variance = np.trace(pooled.covariance("total")) / len(covariance)
+    return lift_eigenvalues(shrink_covariance(covariance, coefficient), variance)
 
 
 def gaussian_head(means, covariance, log_priors, n_samples):
@@ -166,15 +156,3 @@ def check_priors(priors, classes):
             f"classes {classes.tolist()}, got {priors.tolist()!r}."
         )
     return priors / priors.sum()
-
-
-def _add_ridge(covariance, ridge):
-    return covariance + ridge * np.eye(len(covariance))
-
-
-def _is_positive_definite(matrix):
-    try:
-        cholesky(matrix)
-    except LinAlgError:
-        return False
-    return True

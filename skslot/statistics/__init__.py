@@ -1,6 +1,7 @@
 """Moments, shrinkage, class means and random effects: pure functions of arrays."""
 
 from ._moments import (
+    LEAST_RIDGE,
     ColumnMoments,
     FeatureMoments,
     average_rows,
@@ -8,29 +9,29 @@ from ._moments import (
     column_moments,
     floor_shrinkage,
     is_constant,
+    lift_eigenvalues,
     merge_class_means,
     merge_column_moments,
     shrink_covariance,
     shrinkage_coefficient,
+    stack_class_means,
 )
 from ._random_effects import (
     Cells,
     MixedEffects,
     SiteFit,
-    VarianceComponents,
-    WithinCovariance,
     fit_mixed_effects,
     fit_unlabelled,
+    within_covariance,
 )
 
 __all__ = [
+    "LEAST_RIDGE",
     "Cells",
     "ColumnMoments",
     "FeatureMoments",
     "MixedEffects",
     "SiteFit",
-    "VarianceComponents",
-    "WithinCovariance",
     "average_rows",
     "class_means",
     "column_moments",
@@ -38,8 +39,11 @@ __all__ = [
     "fit_unlabelled",
     "floor_shrinkage",
     "is_constant",
+    "lift_eigenvalues",
     "merge_class_means",
     "merge_column_moments",
     "shrink_covariance",
     "shrinkage_coefficient",
+    "stack_class_means",
+    "within_covariance",
 ]
