@@ -10,9 +10,9 @@ from scipy.linalg import cho_solve
 from .._sklearn_compat import Interval, StrOptions
 from .._utils import warn_of_lost_classes
 from ..exchange import ClassMeans, ClassStatistics
-from ..statistics import LEAST_RIDGE, average_rows, merge_class_means
+from ..statistics import average_rows, merge_class_means
 from ._class_statistics import ClassStatisticsClassifier
-from ._gaussian import counts_and_means, factorise, stack_means
+from ._gaussian import LEAST_RIDGE, counts_and_means, factorise, stack_means
 
 # What gamma="auto" is, in units of the mean variance that client means suggest.
 AUTO = 0.1

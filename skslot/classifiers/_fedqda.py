@@ -9,10 +9,10 @@ from scipy.linalg import solve_triangular
 from .._sklearn_compat import Interval, StrOptions
 from .._utils import unpack_triangle
 from ..exchange import ClassMixtures
-from ..statistics import LEAST_RIDGE, average_rows, is_constant
+from ..statistics import average_rows, is_constant
 from ._base import AlignedClassifierMixin, OneShotClassifier
 from ._fedpft import FedPFTClassifier, pool_components
-from ._gaussian import COLLINEAR, class_priors
+from ._gaussian import COLLINEAR, LEAST_RIDGE, class_priors
 
 
 class FedQDAClassifier(AlignedClassifierMixin, OneShotClassifier):

@@ -7,6 +7,7 @@ from numpy.linalg import LinAlgError, cholesky
 from scipy.linalg import cho_solve
 
 from ..statistics import (
+    FeatureMoments,
     average_rows,
     class_means,
     is_constant,
@@ -16,6 +17,8 @@ from ..statistics import (
     shrinkage_coefficient,
     stack_class_means,
 )
+
+LEAST_RIDGE = FeatureMoments.LEAST_RIDGE
 
 # A feature of which less than this share is not a linear combination of others.
 COLLINEAR = 1e-12

@@ -1,7 +1,6 @@
 """Moments, shrinkage, class means and random effects: pure functions of arrays."""
 
 from ._moments import (
-    LEAST_RIDGE,
     ColumnMoments,
     FeatureMoments,
     average_rows,
@@ -26,7 +25,6 @@ from ._random_effects import (
 )
 
 __all__ = [
-    "LEAST_RIDGE",
     "Cells",
     "ColumnMoments",
     "FeatureMoments",

@@ -75,8 +75,9 @@ class FeatureMoments:
     True
     """
 
-    # Smallest coefficient for a nearly singular covariance, see floor_shrinkage.
+    # For others, see floor_shrinkage and lift_eigenvalues.
     SHRINKAGE_FLOOR = SHRINKAGE_FLOOR
+    LEAST_RIDGE = LEAST_RIDGE
 
     def __init__(self, n_features):
         self.n_features = int(n_features)
