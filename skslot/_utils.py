@@ -254,7 +254,22 @@ class Restartable:
         return self.start()
 
 
-# ------------------------------------------------------------------ linalg
+# ------------------------------------------------------------------ arrays
+
+
+def largest(array):
+    """Largest absolute value, NaN if there is one, without a copy of the array."""
+    return float(max(array.max(initial=0.0), -array.min(initial=0.0)))
+
+
+def wire_exponent(size, dtype):
+    """Power of two that brings a largest value into the range of a dtype."""
+    if dtype == "float64":
+        return 0
+    least = {"float32": 2.0**-60, "float16": 2.0**-10}[dtype]
+    if least <= size <= float(np.finfo(dtype).max) or not size:
+        return 0
+    return int(np.frexp(size)[1]) - 14
 
 
 def pack_triangle(matrix):

@@ -54,7 +54,6 @@ def test_private_imports_are_found_wherever_they_hide(source, found):
 
 # Private names that another package uses, and why they are not public.
 BACK_DOORS = {
-    "find_misfits": "whom a Flower server leaves out, by what receive checks",
     "RowsOfClients": "rows that a file and an experiment select in the same way",
 }
 

@@ -533,7 +533,9 @@ def _numbers_of(result):
         answer = "reference_" if hasattr(result, "reference_") else "statistics_"
         return _numbers_of(getattr(result, answer))
     rows = np.zeros((2, result.n_features_in_))
-    clients = result.aligner_._clients() if hasattr(result, "aligner_") else [None]
+    clients = (
+        result.aligner_.clients_.tolist() if hasattr(result, "aligner_") else [None]
+    )
     assert set(result.predict(rows, clients[0])) <= set(result.classes_.tolist())
     return [result.predict_proba(rows, clients[0])]
 

@@ -1,7 +1,7 @@
 """MixedEffectsAligner: offsets of clients by a random-effects model."""
 
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from numbers import Real
 
 import numpy as np
@@ -9,6 +9,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_memory
 
 from .. import __version__
+from .._docstrings import document
 from .._sklearn_compat import Interval, StrOptions
 from .._utils import Restartable, ignored, map_in_order, shorten, warn_user
 from ..base import check_classes_agreed
@@ -35,7 +36,7 @@ from ..statistics import (
     stack_class_means,
     within_covariance,
 )
-from ._base import FederatedAligner, MixedEffectsMap, merge_cells
+from ._base import ClientMap, SolvedAligner, merge_cells
 
 # Linear maps of a smaller strength change nothing that matters.
 LEAST_TAU = 1e-3
@@ -43,7 +44,8 @@ LEAST_TAU = 1e-3
 SOLVER = {"solver": "anderson", "tol": 1e-8, "max_iter": 100}
 
 
-class MixedEffectsAligner(FederatedAligner):
+@document
+class MixedEffectsAligner(SolvedAligner):
     """Subtract the effect of each client from its features, and nothing else.
 
     A random-effects model of the class means of all clients distinguishes the offset of
@@ -60,80 +62,45 @@ class MixedEffectsAligner(FederatedAligner):
         this part of the way to the barycenter of all clients, as in
         :class:`FederatedOTAligner`, but around the mean of the client. ``"auto"``
         derives it from the variances, and for each client from its number of samples.
-    shrinkage : {"clients", "oas"} or float in [0, 1], default="clients"
+    within_shrinkage : {"clients", "oas"} or float in [0, 1], default="clients"
         Weight of the identity in the covariance within classes, which predicts the
         labels of clients that join without. ``"clients"`` derives it from the
         differences between clients, ``"oas"`` from the number of samples.
-    unknown_client : {"error", "identity", "adapt"}, default="error"
-        What ``transform`` does with rows of a client that was not fitted: refuse them,
-        leave them unchanged, or estimate its offset from these very rows, as
-        :meth:`add_client` does without labels. Prefer that when the client is there to
-        stay.
-    privacy : PrivacyBudget, default=None
-        Guarantee of differential privacy for the rows of each client: its message is
-        then made of noisy sums alone, ``client_update`` needs ``classes``, and in
-        ``fit`` the labels in ``y`` are taken as public. See
-        :class:`~skslot.privacy.PrivacyBudget`.
-    client_column : str or int, default=None
-        Name or position of the column of X that holds the client ids. None means that
-        ids are passed as ``client_ids``.
-    keep_client_column : bool, default=False
-        Whether the output keeps the column of ids, in its place, for a later step.
-    screen : None, "warn", "exclude" or ClientScreen, default="warn"
-        How to handle clients whose statistics are implausible compared with all others,
-        see :doc:`/user_guide/trust`. ``"warn"`` issues a warning, ``"exclude"`` drops
-        the client, ``None`` disables the check. A :class:`~skslot.trust.ClientScreen`
-        also limits the fraction of all samples that one client may contribute.
-    memory : str or object with the joblib.Memory interface, default=None
-        Where to cache what linear maps lead to. It does not depend on ``tau``, so a
-        grid search over ``tau`` computes it once per fold.
-    n_jobs : int, default=None
-        Threads over clients, for statistics and linear maps; -1 means as many as there
-        are cores. The result does not depend on it. Messages in files are read as
-        threads are free: one more of them than there are threads is in memory at most.
-    verbose : int, default=0
-        1 prints a line for each pass of the solver for linear maps.
+    {unknown_client}
+    {privacy}
+    {client_column}
+    {keep_client_column}
+    {screen}
+    {memory}
+    {n_jobs}
+    {verbose}
 
     Attributes
     ----------
-    clients_ : ndarray of shape (n_clients,)
-        Client ids, sorted where they can be, then those from :meth:`add_client`;
-        ``[None]`` when fitted without ids.
-    classes_ : ndarray of shape (n_classes,)
-        Labels that at least one client holds.
-    variance_components_ : dict
-        Variance of the "client", "class" and "interaction" effects, in units of the
-        variance within a class at a client.
-    client_offsets_ : ndarray of shape (n_clients, n_features)
-        Offset that is subtracted from the features of each client, after its linear
-        map.
-    class_means_ : ndarray of shape (n_classes, n_features)
-        Mean of each class over clients, without their offsets.
-    tau_ : ndarray of shape (n_clients,)
-        Strength of the linear map of each client.
-    converged_ : bool
-        Whether the search for the variances converged.
+    {clients_}
+    {classes_}
+    {variance_components_}
+    {client_offsets_}
+    {class_means_}
+    {tau_}
+    {converged_}
     reference_ : MixedEffectsModel
-        The fitted model, which is the message of the server to all clients.
+        Fitted model, which is the message of the server to all clients.
+    maps_ : mapping of MixedEffectsMap
+        Map of each client, by its id.
     cells_ : dict
         For each client a dict of its classes, with the number of samples and their
         mean after the linear map. Empty for a client that joined without labels.
     fits_ : dict of SiteFit
-        What was estimated for each client that joined without labels.
-    maps_ : list of MixedEffectsMap
-        The map of each client.
+        Estimates for each client that joined without labels.
     statistics_ : list of ClassStatistics
-        The message of each client; without labels for one that joined without.
-    means_ : ndarray of shape (n_clients, n_features)
-        Mean of each client.
+        Message of each client, without labels if it joined without.
+    {means_}
     covariances_ : ndarray of shape (n_clients, n_features, n_features)
         Covariance of each client, shrunk by "oas" as for linear maps.
-    clients_report_ : ClientsReport
-        Share, distance and so on of each client, and who stands out.
-    n_features_in_ : int
-        Number of columns of X in ``fit``, with the client column if there is one.
-    feature_names_in_ : ndarray of shape (`n_features_in_`,)
-        Names of these columns, when all are strings.
+    {clients_report_}
+    {n_features_in_}
+    {feature_names_in_}
 
     See Also
     --------
@@ -162,9 +129,9 @@ class MixedEffectsAligner(FederatedAligner):
     """
 
     _parameter_constraints: dict = {
-        **FederatedAligner._parameter_constraints,
+        **SolvedAligner._parameter_constraints,
         "tau": [Interval(Real, 0, 1, closed="both"), StrOptions({"auto"})],
-        "shrinkage": [
+        "within_shrinkage": [
             StrOptions({"clients", "oas"}),
             Interval(Real, 0, 1, closed="both"),
         ],
@@ -174,7 +141,7 @@ class MixedEffectsAligner(FederatedAligner):
         self,
         tau=0,
         *,
-        shrinkage="clients",
+        within_shrinkage="clients",
         unknown_client="error",
         privacy=None,
         client_column=None,
@@ -185,7 +152,7 @@ class MixedEffectsAligner(FederatedAligner):
         verbose=0,
     ):
         self.tau = tau
-        self.shrinkage = shrinkage
+        self.within_shrinkage = within_shrinkage
         self.unknown_client = unknown_client
         self.privacy = privacy
         self.client_column = client_column
@@ -202,15 +169,12 @@ class MixedEffectsAligner(FederatedAligner):
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows of the client.
-        y : array-like of shape (n_samples,)
-            Their labels.
+        {X}
+        {y}
         classes : array-like of shape (n_classes,), default=None
             Labels that may occur; needed with ``privacy``. Ignored without: the message
             names the classes that the client holds.
-        client : object, default=None
-            Its name.
+        {client}
 
         Returns
         -------
@@ -274,8 +238,7 @@ class MixedEffectsAligner(FederatedAligner):
         if statistics is not None:
             check_fits(model, statistics)
             alignment, messages = alignment.with_client(statistics), [statistics]
-        aligner._keep(receive(messages, Message))
-        aligner._alignment = alignment
+        aligner._keep(receive(messages, Message), {}, alignment)
         aligner.n_features_in_ = model.n_features
         return aligner
 
@@ -332,11 +295,6 @@ class MixedEffectsAligner(FederatedAligner):
         return {client: fit for client, fit in fits.items() if fit is not None}
 
     @property
-    def maps_(self):
-        """Map of each client."""
-        return [self._map_of(client) for client in self._aligned().clients]
-
-    @property
     def statistics_(self):
         """Message of each client; without classes if these were predicted."""
         return [
@@ -360,13 +318,14 @@ class MixedEffectsAligner(FederatedAligner):
 
     # ------------------------------------------------------------------- helpers
 
-    _map_type = MixedEffectsMap
     _needs_labels = True
     _why_labels = (
         "Labels distinguish client effects from class effects; FederatedOTAligner "
         "needs none."
     )
-    _noisy_shrinkage = None
+
+    def _identity(self, n_features):
+        return MixedEffectsMap.identity(n_features)
 
     def _summarize(self, X, y, client):
         moments = FeatureMoments.from_rows(X)
@@ -378,16 +337,12 @@ class MixedEffectsAligner(FederatedAligner):
         moments, cells = merge_cells(message, added)
         return ClassStatistics.from_moments(moments, cells, client=message.client)
 
-    def _part_for_alignment(self, moments):
-        """Shrinkage that messages of classifiers carry for alignment: none."""
-        return np.empty(0)
-
     def _solver(self, received):
         return partial(
             solve_mixed_effects,
             received,
             tau=self.tau,
-            shrinkage=self.shrinkage,
+            shrinkage=self.within_shrinkage,
             memory=self.memory,
         )
 
@@ -405,18 +360,109 @@ class MixedEffectsAligner(FederatedAligner):
         return message
 
 
+@dataclass(frozen=True, eq=False)
+class MixedEffectsMap(ClientMap):
+    """Takes the effect of one client out of its features.
+
+    Made by :meth:`skslot.MixedEffectsAligner.client_map`.
+
+    Parameters
+    ----------
+    mean : ndarray of shape (n_features,)
+        Mean of the client.
+    matrix : ndarray of shape (n_features, n_features) or None
+        Linear part of the full optimal-transport map; None without one.
+    offset : ndarray of shape (n_features,)
+        Offset of the client, which is subtracted.
+    tau : float
+        Strength of the linear part: 0 leaves it out, 1 is the full map. It stretches
+        rows around their mean, which it does not move.
+
+    See Also
+    --------
+    TransportMap : A map that moves the mean towards that of all clients.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skslot.alignment import MixedEffectsMap
+    >>> moved = MixedEffectsMap(np.zeros(1), None, np.array([2.0]), tau=0.0)
+    >>> moved.transform([[5.0]])
+    array([[3.]])
+    """
+
+    mean: np.ndarray
+    matrix: np.ndarray | None
+    offset: np.ndarray
+    tau: float
+
+    def __repr__(self):
+        return f"MixedEffectsMap(n_features={self.n_features}, tau={self.tau:g})"
+
+    @classmethod
+    def identity(cls, n_features):
+        """Map that leaves rows as they are.
+
+        Parameters
+        ----------
+        n_features : int
+            Number of features.
+
+        Returns
+        -------
+        map : MixedEffectsMap
+            The map without offset.
+        """
+        return cls(np.zeros(n_features), None, np.zeros(n_features), tau=0.0)
+
+    @property
+    def n_features(self):
+        """Number of features."""
+        return len(self.mean)
+
+    def at(self, share):
+        """Go only a part of the way.
+
+        Parameters
+        ----------
+        share : float
+            0 leaves rows as they are, 1 is the whole map.
+
+        Returns
+        -------
+        map : MixedEffectsMap
+            A new map.
+        """
+        if not 0 <= share <= 1:
+            raise ValueError(f"share must lie in [0, 1], got {share!r}.")
+        return replace(self, offset=share * self.offset, tau=share * self.tau)
+
+    @property
+    def _centre(self):
+        return self.mean, self.mean - self.offset
+
+    @cached_property
+    def affine(self):
+        """Matrix, None for the identity, and offset, which is added."""
+        if self.matrix is None:
+            return None, -self.offset
+        matrix = self.tau * self.matrix
+        matrix[np.diag_indices_from(matrix)] += 1.0 - self.tau
+        return matrix, self.mean - matrix @ self.mean - self.offset
+
+
 # ------------------------------------------------------------------ one client
 
 
 def check_describes_classes(message):
     """Reject a message without class means or covariance."""
-    if not hasattr(message, "class_means"):
+    if not message.describes_classes:
         raise ValueError(
             f"mixed effects need labels, but client {message.client!r} sent a "
             f"{type(message).__name__} without any; pass y to client_update, or let "
             "the client join when the others are fitted."
         )
-    if not message.covariance.size:
+    if not np.size(getattr(message, "covariance", ())):
         raise ValueError(
             f"client {message.client!r} sent no covariance; its classifier needs the "
             "aligner too."

@@ -6,6 +6,7 @@ import numpy as np
 from joblib import Parallel, delayed
 from sklearn.utils import check_random_state
 
+from .._docstrings import document
 from .._sklearn_compat import (
     HasMethods,
     Interval,
@@ -50,6 +51,7 @@ def import_torch_heads():
     return _torch_heads
 
 
+@document
 class FedAvgClassifier(OneShotClassifier):
     """Federated averaging of heads that are trained at the clients.
 
@@ -90,23 +92,17 @@ class FedAvgClassifier(OneShotClassifier):
         all if it holds a single one. "balanced" adds log(5 + number of rows of the
         class) to each logit [3]_: classes count as if they were equally frequent, and
         those that the client lacks are pushed down little.
-    client_column : str or int, default=None
-        Name or position of the column of X that holds the client ids. None means that
-        ids are passed as ``client_ids``.
-    screen : None, "warn", "exclude" or ClientScreen, default="warn"
-        How to handle clients whose statistics are implausible compared with all others,
-        see :doc:`/user_guide/trust`. ``"warn"`` issues a warning, ``"exclude"`` drops
-        the client, ``None`` disables the check. A :class:`~skslot.trust.ClientScreen`
-        also limits the fraction of all samples that one client may contribute.
-    random_state : int, RandomState instance or None, default=None
-        Seed of initial weights, order of rows and dropout. An int is the seed of torch
-        at every client in the first round, and makes fits repeatable, whatever
-        ``n_jobs`` is.
+    {client_column}
+    {screen}
+    {random_state}
+        Seeds initial weights, the order of samples, and dropout. An int seeds torch
+        at every client in the first round.
     n_jobs : int, default=None
-        Processes over clients. Heads are trained on one thread each, except for a
-        skorch net, which uses as many in each process as in the calling one.
+        Number of processes that train clients in parallel. Each process uses one
+        thread, except for a skorch net, which uses as many threads as in the calling
+        process.
     verbose : int, default=0
-        1 prints a line for each client and round that is done.
+        If 1, print a line for each client and round that is done.
     **net__params : dict
         Parameters of the net by skorch's names, each with ``net__`` in front. They can
         be searched in a grid, and a skorch net that is passed as ``net`` is not changed
@@ -120,28 +116,25 @@ class FedAvgClassifier(OneShotClassifier):
 
     Attributes
     ----------
-    classes_ : ndarray of shape (n_classes,)
-        Labels that at least one client holds.
+    {classes_}
     net_ : skorch.NeuralNetClassifier
         The averaged head. It has one output for each label in ``model_.classes``.
     model_ : HeadWeights
         Its weights: the last message of the server.
     scale_ : FeatureScale
         Mean and scale of the features; None with ``standardize=False``.
-    coef_ : ndarray of shape (n_classes, n_features)
-        Weights for features that are not standardized; only if the head is linear.
-    intercept_ : ndarray of shape (n_classes,)
-        Intercepts that go with them; only if the head is linear.
+    {coef_}
+        They apply to features that are not standardized. Only defined if ``net_`` is
+        linear.
+    {intercept_}
+        Only defined if ``net_`` is linear.
     history_ : list of dict
         For each ``"round"`` the cross-entropy of the model at its start
         (``"global_loss"``) and of the heads after local training (``"local_loss"``),
         each on the clients' own rows, averaged over clients as ``averaging`` says.
-    clients_report_ : ClientsReport
-        Share, distance and so on of each client, and who stands out.
-    n_features_in_ : int
-        Number of columns of X, with the client column if there is one.
-    feature_names_in_ : ndarray of shape (`n_features_in_`,)
-        Names of these columns, when all are strings.
+    {clients_report_}
+    {n_features_in_}
+    {feature_names_in_}
 
     See Also
     --------
@@ -270,10 +263,8 @@ class FedAvgClassifier(OneShotClassifier):
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows of the client.
-        client : object, default=None
-            Its name.
+        {X}
+        {client}
 
         Returns
         -------
@@ -314,14 +305,12 @@ class FedAvgClassifier(OneShotClassifier):
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows of the client.
+        {X}
         y : array-like of shape (n_samples,), default=None
             Their labels; they are needed.
         classes : array-like of shape (n_classes,), default=None
             Labels that may occur, the same at all clients; by default those in ``y``.
-        client : object, default=None
-            Its name.
+        {client}
         scale : FeatureScale, default=None
             What :meth:`server_scale` gave; for ``standardize=True``.
         start : HeadWeights, default=None

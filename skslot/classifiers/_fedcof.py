@@ -7,12 +7,18 @@ from numbers import Real
 import numpy as np
 from scipy.linalg import cho_solve
 
+from .._docstrings import document
 from .._sklearn_compat import Interval, StrOptions
 from .._utils import warn_of_lost_classes
 from ..exchange import ClassMeans, ClassStatistics
 from ..statistics import average_rows, merge_class_means
-from ._class_statistics import ClassStatisticsClassifier
-from ._gaussian import LEAST_RIDGE, counts_and_means, factorise, stack_means
+from ._gaussian import (
+    LEAST_RIDGE,
+    ClassStatisticsClassifier,
+    counts_and_means,
+    factorise,
+    stack_means,
+)
 
 # What gamma="auto" is, in units of the mean variance that client means suggest.
 AUTO = 0.1
@@ -22,6 +28,7 @@ GAMMA_REMEDY = (
 )
 
 
+@document
 class FedCOFClassifier(ClassStatisticsClassifier):
     """Federated classifier from class means alone, in one round.
 
@@ -37,48 +44,29 @@ class FedCOFClassifier(ClassStatisticsClassifier):
         Added to the variances of each class, as few clients show few directions in
         which rows vary. "auto" is 0.1 times the mean variance that is estimated, of
         classes that several clients hold.
-    aligner : aligner, default=None
-        Aligns the clients without a second exchange. As alignment takes a covariance,
-        clients then send :class:`~skslot.exchange.ClassStatistics`, m (m + 1) / 2
-        numbers more. Predictions equal those of a Pipeline of this aligner and this
-        classifier, and ``predict`` needs ``client_ids``. The aligner's ``screen`` is
-        not used.
-    privacy : PrivacyBudget, default=None
-        Guarantee of differential privacy for the rows of each client: its message is
-        then made of noisy sums alone, ``client_update`` needs ``classes``, and in
-        ``fit`` the labels in ``y`` are taken as public. See
-        :class:`~skslot.privacy.PrivacyBudget`.
-    client_column : str or int, default=None
-        Name or position of the column of X that holds the client ids. None means that
-        ids are passed as ``client_ids``.
-    screen : None, "warn", "exclude" or ClientScreen, default="warn"
-        How to handle clients whose statistics are implausible compared with all others,
-        see :doc:`/user_guide/trust`. ``"warn"`` issues a warning, ``"exclude"`` drops
-        the client, ``None`` disables the check. A :class:`~skslot.trust.ClientScreen`
-        also limits the fraction of all samples that one client may contribute.
-    n_jobs : int, default=None
-        Threads over clients.
-    verbose : int, default=0
-        1 prints a line for each client that is done.
+    {aligner}
+        With an aligner, clients send :class:`~skslot.exchange.ClassStatistics`, that is
+        m (m + 1) / 2 additional numbers. Predictions equal those of a Pipeline of this
+        aligner and this classifier.
+    {privacy}
+    {client_column}
+    {screen}
+    {n_jobs}
+    {verbose}
 
     Attributes
     ----------
-    classes_ : ndarray of shape (n_classes,)
-        Labels that at least one client holds.
-    coef_ : ndarray of shape (n_classes, n_features)
-        Weights; those of each class have length one.
+    {classes_}
+    {coef_}
+        The weights of each class have length one.
     intercept_ : ndarray of shape (n_classes,)
-        Zeros: there are no intercepts.
+        Zeros, because the classifier has no intercepts.
     gamma_ : float
         What was added to the variances.
-    clients_report_ : ClientsReport
-        Share, distance and so on of each client, and who stands out.
-    aligner_ : aligner
-        The fitted aligner; only with ``aligner``.
-    n_features_in_ : int
-        Number of columns of X, with the client column if there is one.
-    feature_names_in_ : ndarray of shape (`n_features_in_`,)
-        Names of these columns, when all are strings.
+    {clients_report_}
+    {aligner_}
+    {n_features_in_}
+    {feature_names_in_}
 
     See Also
     --------

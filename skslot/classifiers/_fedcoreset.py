@@ -6,6 +6,7 @@ from numbers import Integral
 import numpy as np
 from sklearn.utils.class_weight import compute_sample_weight
 
+from .._docstrings import document
 from .._sklearn_compat import HasMethods, Interval, StrOptions
 from ..exchange import ClassRows
 from ..statistics import FeatureMoments, average_rows
@@ -14,6 +15,7 @@ from ._gaussian import counts_and_means
 from ._training import ServerEstimatorMixin, fit_softmax, train_estimator
 
 
+@document
 class FedCoresetClassifier(
     ServerEstimatorMixin, AlignedClassifierMixin, OneShotClassifier
 ):
@@ -46,42 +48,26 @@ class FedCoresetClassifier(
         which saving a message refuses for classes of few rows.
     allow_real_rows : bool, default=False
         Whether rows of clients may be sent as they are.
-    aligner : FederatedOTAligner or MixedEffectsAligner, default=None
-        Aligns the clients without a second exchange: the rows that were sent are
-        mapped. Predictions equal those of a Pipeline of this aligner and this
-        classifier where the same rows stand for a class before and after the map: with
-        shifts, or with ``n_per_class=1`` and "kmeans". ``predict`` then needs
-        ``client_ids``. The aligner's ``screen`` is not used.
-    client_column : str or int, default=None
-        Name or position of the column of X that holds the client ids. None means that
-        ids are passed as ``client_ids``.
-    screen : None, "warn", "exclude" or ClientScreen, default="warn"
-        How to handle clients whose statistics are implausible compared with all others,
-        see :doc:`/user_guide/trust`. ``"warn"`` issues a warning, ``"exclude"`` drops
-        the client, ``None`` disables the check. A :class:`~skslot.trust.ClientScreen`
-        also limits the fraction of all samples that one client may contribute.
-    random_state : int, RandomState instance or None, default=None
-        Determines the start of k-means, and the estimator if it has no ``random_state``
-        of its own. Pass an int for the same classifier on every call.
-    n_jobs : int, default=None
-        Threads over clients.
-    verbose : int, default=0
-        1 prints a line for each client that is done.
+    {aligner}
+        The samples that clients send are transformed. Predictions equal those of a
+        Pipeline of this aligner and this classifier if the same samples are chosen
+        before and after alignment: with shifts, or with ``n_per_class=1`` and "kmeans".
+    {client_column}
+    {screen}
+    {random_state}
+        Used by k-means, and by ``estimator`` if ``estimator`` has no ``random_state``.
+    {n_jobs}
+    {verbose}
 
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
-        Labels that rows were sent of.
-    estimator_ : estimator object
-        The classifier trained by the server.
-    clients_report_ : ClientsReport
-        Share, distance and so on of each client, and who stands out.
-    aligner_ : FederatedOTAligner or MixedEffectsAligner
-        The fitted aligner; only with ``aligner``.
-    n_features_in_ : int
-        Number of columns of X, with the client column if there is one.
-    feature_names_in_ : ndarray of shape (`n_features_in_`,)
-        Names of these columns, when all are strings.
+        Class labels for which clients sent samples.
+    {estimator_}
+    {clients_report_}
+    {aligner_}
+    {n_features_in_}
+    {feature_names_in_}
 
     See Also
     --------

@@ -9,18 +9,25 @@ from scipy.special import log_softmax, logsumexp, softmax
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.validation import check_is_fitted
 
+from .._docstrings import document
 from .._sklearn_compat import HasMethods, StrOptions
 from ..exchange import CurvedHead, LinearModel
 from ..statistics import is_constant
 from ._base import OneShotClassifier
 from ._gaussian import pool_statistics
-from ._local_heads import LocalHeadsMixin, train_head
-from ._training import fit_softmax, prepare_estimator, train_estimator
+from ._training import (
+    LocalHeadsMixin,
+    fit_softmax,
+    prepare_estimator,
+    train_estimator,
+    train_head,
+)
 
 # Added to the variances of standardised scores when heads are stacked.
 STACK_RIDGE = 1e-2
 
 
+@document
 class FedEnsembleClassifier(LocalHeadsMixin, OneShotClassifier):
     """Federated ensemble of the linear heads of all clients, in one round.
 
@@ -47,45 +54,31 @@ class FedEnsembleClassifier(LocalHeadsMixin, OneShotClassifier):
         Whether a client votes only where it is sure: where its class is more probable
         than all its others together. FedKT lets a client vote where its students agree;
         here it has a single one. Only for ``combine="vote"``.
-    aligner : FederatedOTAligner or MixedEffectsAligner, default=None
-        Aligns the clients without a second exchange: their heads are mapped in closed
-        form. Local training has seen features that were not aligned; predictions equal
-        those of a Pipeline of this aligner and this classifier with shifts, and are
-        close to them otherwise. ``predict`` then needs ``client_ids``. Its ``screen``
-        is not used.
-    client_column : str or int, default=None
-        Name or position of the column of X that holds the client ids. None means that
-        ids are passed as ``client_ids``.
-    screen : None, "warn", "exclude" or ClientScreen, default="warn"
-        How to handle clients whose statistics are implausible compared with all others,
-        see :doc:`/user_guide/trust`. ``"warn"`` issues a warning, ``"exclude"`` drops
-        the client, ``None`` disables the check. A :class:`~skslot.trust.ClientScreen`
-        also limits the fraction of all samples that one client may contribute.
-    random_state : int, RandomState instance or None, default=None
-        Determines the estimator if it has no ``random_state`` of its own.
-    n_jobs : int, default=None
-        Threads over clients.
-    verbose : int, default=0
-        1 prints a line for each client that is done.
+    {aligner}
+        The linear classifiers of the clients are transformed in closed form. They were
+        trained on features that were not aligned, so predictions equal those of a
+        Pipeline of this aligner and this classifier only if the aligner shifts features
+        without a linear map. Otherwise they are close to them.
+    {client_column}
+    {screen}
+    {random_state}
+        Used by ``estimator`` if ``estimator`` has no ``random_state``.
+    {n_jobs}
+    {verbose}
 
     Attributes
     ----------
-    classes_ : ndarray of shape (n_classes,)
-        Labels that at least one client holds.
+    {classes_}
     heads_ : list of LinearModel
         The head of each client, for aligned features.
-    coef_ : ndarray of shape (n_classes, n_features)
-        Weights; only with ``combine="stack"``.
-    intercept_ : ndarray of shape (n_classes,)
-        Intercepts; only with ``combine="stack"``.
-    clients_report_ : ClientsReport
-        Share, distance and so on of each client, and who stands out.
-    aligner_ : FederatedOTAligner or MixedEffectsAligner
-        The fitted aligner; only with ``aligner``.
-    n_features_in_ : int
-        Number of columns of X, with the client column if there is one.
-    feature_names_in_ : ndarray of shape (`n_features_in_`,)
-        Names of these columns, when all are strings.
+    {coef_}
+        Only defined with ``combine="stack"``.
+    {intercept_}
+        Only defined with ``combine="stack"``.
+    {clients_report_}
+    {aligner_}
+    {n_features_in_}
+    {feature_names_in_}
 
     See Also
     --------

@@ -10,19 +10,20 @@ from scipy.sparse.linalg import LinearOperator, cg
 from scipy.special import softmax
 from sklearn.utils.class_weight import compute_sample_weight
 
+from .._docstrings import document
 from .._sklearn_compat import Interval, StrOptions
 from .._utils import warn_user
 from ..exchange import CurvedHead
 from ..statistics import average_rows, is_constant
 from ._base import FoldedHeadsMixin, OneShotClassifier
-from ._local_heads import LocalHeadsMixin, train_head
-from ._training import fit_softmax
+from ._training import LocalHeadsMixin, fit_softmax, train_head
 
 # Added to the diagonal, in its own unit: where no client has curvature, the average of
 # heads stays.
 LEAST_CURVATURE = 1e-10
 
 
+@document
 class FedMergeClassifier(FoldedHeadsMixin, LocalHeadsMixin, OneShotClassifier):
     """Federated classifier that merges the heads of all clients, in one round.
 
@@ -47,41 +48,26 @@ class FedMergeClassifier(FoldedHeadsMixin, LocalHeadsMixin, OneShotClassifier):
         rows as they have.
     off_diagonal : float in [0, 1], default=0.9
         Factor of the off-diagonal second moments in "gram" and "kfac".
-    aligner : FederatedOTAligner or MixedEffectsAligner, default=None
-        Aligns the clients without a second exchange: their heads and second moments are
-        mapped in closed form. Local training has seen features that were not aligned,
-        and its penalty belongs to these; predictions equal those of a Pipeline of this
-        aligner and this classifier with shifts, and are close to them otherwise.
-        ``predict`` then needs ``client_ids``. The aligner's ``screen`` is not used.
-    client_column : str or int, default=None
-        Name or position of the column of X that holds the client ids. None means that
-        ids are passed as ``client_ids``.
-    screen : None, "warn", "exclude" or ClientScreen, default="warn"
-        How to handle clients whose statistics are implausible compared with all others,
-        see :doc:`/user_guide/trust`. ``"warn"`` issues a warning, ``"exclude"`` drops
-        the client, ``None`` disables the check. A :class:`~skslot.trust.ClientScreen`
-        also limits the fraction of all samples that one client may contribute.
-    n_jobs : int, default=None
-        Threads over clients.
-    verbose : int, default=0
-        1 prints a line for each client that is done.
+    {aligner}
+        The linear classifiers and second moments of the clients are transformed in
+        closed form. The classifiers were trained, with their penalty, on features that
+        were not aligned, so predictions equal those of a Pipeline of this aligner and
+        this classifier only if the aligner shifts features without a linear map.
+        Otherwise they are close to them.
+    {client_column}
+    {screen}
+    {n_jobs}
+    {verbose}
 
     Attributes
     ----------
-    classes_ : ndarray of shape (n_classes,)
-        Labels that at least one client holds.
-    coef_ : ndarray of shape (n_classes, n_features)
-        Weights.
-    intercept_ : ndarray of shape (n_classes,)
-        Intercepts.
-    clients_report_ : ClientsReport
-        Share, distance and so on of each client, and who stands out.
-    aligner_ : FederatedOTAligner or MixedEffectsAligner
-        The fitted aligner; only with ``aligner``.
-    n_features_in_ : int
-        Number of columns of X, with the client column if there is one.
-    feature_names_in_ : ndarray of shape (`n_features_in_`,)
-        Names of these columns, when all are strings.
+    {classes_}
+    {coef_}
+    {intercept_}
+    {clients_report_}
+    {aligner_}
+    {n_features_in_}
+    {feature_names_in_}
 
     See Also
     --------

@@ -8,6 +8,7 @@ import numpy as np
 from scipy.linalg import svd
 from scipy.linalg.blas import dsyrk
 
+from .._docstrings import document
 from .._sklearn_compat import HasMethods, Interval, StrOptions
 from .._utils import pack_triangle, unpack_triangle
 from ..exchange import ClassMixtures
@@ -18,6 +19,7 @@ from ._training import ServerEstimatorMixin, fit_logistic, train_estimator
 COVARIANCE_TYPES = ("spherical", "diag", "full", "lowrank")
 
 
+@document
 class FedPFTClassifier(ServerEstimatorMixin, AlignedClassifierMixin, OneShotClassifier):
     """Federated classifier trained on synthetic features, in one round.
 
@@ -54,41 +56,24 @@ class FedPFTClassifier(ServerEstimatorMixin, AlignedClassifierMixin, OneShotClas
         of their mean variance, so that the unit of the features does not matter.
     reg_covar : float, default=1e-6
         Added to the variances, as a share of the mean variance within components.
-    aligner : FederatedOTAligner, default=None
-        Aligns the clients without a second exchange: rows are drawn as the client has
-        them, and then mapped. ``predict`` then needs ``client_ids``. Its ``screen`` is
-        not used.
-    client_column : str or int, default=None
-        Name or position of the column of X that holds the client ids. None means that
-        ids are passed as ``client_ids``.
-    screen : None, "warn", "exclude" or ClientScreen, default="warn"
-        How to handle clients whose statistics are implausible compared with all others,
-        see :doc:`/user_guide/trust`. ``"warn"`` issues a warning, ``"exclude"`` drops
-        the client, ``None`` disables the check. A :class:`~skslot.trust.ClientScreen`
-        also limits the fraction of all samples that one client may contribute.
-    random_state : int, RandomState instance or None, default=None
-        Determines the rows drawn, the start of expectation maximisation, and the
-        estimator if it has no ``random_state`` of its own. Pass an int for the same
-        classifier on every call, whatever ``n_jobs`` is.
-    n_jobs : int, default=None
-        Threads over clients.
-    verbose : int, default=0
-        1 prints a line for each client that is done.
+    {aligner}
+        Samples are drawn from the distributions of the clients and then transformed.
+    {client_column}
+    {screen}
+    {random_state}
+        Used to draw samples, to start expectation maximisation, and by ``estimator`` if
+        ``estimator`` has no ``random_state``.
+    {n_jobs}
+    {verbose}
 
     Attributes
     ----------
-    classes_ : ndarray of shape (n_classes,)
-        Labels that at least one client holds.
-    estimator_ : estimator object
-        The classifier trained by the server.
-    clients_report_ : ClientsReport
-        Share, distance and so on of each client, and who stands out.
-    aligner_ : FederatedOTAligner
-        The fitted aligner; only with ``aligner``.
-    n_features_in_ : int
-        Number of columns of X, with the client column if there is one.
-    feature_names_in_ : ndarray of shape (`n_features_in_`,)
-        Names of these columns, when all are strings.
+    {classes_}
+    {estimator_}
+    {clients_report_}
+    {aligner_}
+    {n_features_in_}
+    {feature_names_in_}
 
     See Also
     --------

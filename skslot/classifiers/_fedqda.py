@@ -6,6 +6,7 @@ import numpy as np
 from numpy.linalg import LinAlgError, cholesky
 from scipy.linalg import solve_triangular
 
+from .._docstrings import document
 from .._sklearn_compat import Interval, StrOptions
 from .._utils import unpack_triangle
 from ..exchange import ClassMixtures
@@ -15,6 +16,7 @@ from ._fedpft import FedPFTClassifier, pool_components
 from ._gaussian import COLLINEAR, LEAST_RIDGE, class_priors
 
 
+@document
 class FedQDAClassifier(AlignedClassifierMixin, OneShotClassifier):
     """Federated quadratic discriminant analysis, in one round.
 
@@ -37,49 +39,28 @@ class FedQDAClassifier(AlignedClassifierMixin, OneShotClassifier):
         discriminant analysis.
     shrink_to_identity : float, default=0.05
         After that, weight of the multiple of the identity that has the same trace.
-    priors : {"empirical", "uniform"} or array-like of shape (n_classes,), \
-default="empirical"
-        Class probabilities: as in the data of all clients, equal, or given in the order
-        of ``classes_``.
-    aligner : aligner, default=None
-        Aligns the clients without a second exchange. With ``covariance_type="full"``
-        predictions equal those of a Pipeline of this aligner and this classifier. With
-        "diag" they do not: what clients send has lost the covariances between features,
-        which the map of a client makes variances of. The variances of the Gaussian that
-        was sent are exact after the map. ``predict`` needs ``client_ids``. Its
-        ``screen`` is not used.
-    client_column : str or int, default=None
-        Name or position of the column of X that holds the client ids. None means that
-        ids are passed as ``client_ids``.
-    screen : None, "warn", "exclude" or ClientScreen, default="warn"
-        How to handle clients whose statistics are implausible compared with all others,
-        see :doc:`/user_guide/trust`. ``"warn"`` issues a warning, ``"exclude"`` drops
-        the client, ``None`` disables the check. A :class:`~skslot.trust.ClientScreen`
-        also limits the fraction of all samples that one client may contribute.
-    n_jobs : int, default=None
-        Threads over clients.
-    verbose : int, default=0
-        1 prints a line for each client that is done.
+    {priors}
+    {aligner}
+        With ``covariance_type="full"``, predictions equal those of a Pipeline of this
+        aligner and this classifier. With "diag" they differ, because clients do not
+        send the covariances between features, which alignment turns into variances.
+    {client_column}
+    {screen}
+    {n_jobs}
+    {verbose}
 
     Attributes
     ----------
-    classes_ : ndarray of shape (n_classes,)
-        Labels that at least one client holds.
-    means_ : ndarray of shape (n_classes, n_features)
-        Mean of each class.
+    {classes_}
+    {means_}
     covariances_ : ndarray of shape (n_classes, n_features, n_features) or \
 (n_classes, n_features)
         Covariance of each class as it is used, or its diagonal.
-    priors_ : ndarray of shape (n_classes,)
-        Class probabilities used.
-    clients_report_ : ClientsReport
-        Share, distance and so on of each client, and who stands out.
-    aligner_ : aligner
-        The fitted aligner; only with ``aligner``.
-    n_features_in_ : int
-        Number of columns of X, with the client column if there is one.
-    feature_names_in_ : ndarray of shape (`n_features_in_`,)
-        Names of these columns, when all are strings.
+    {priors_}
+    {clients_report_}
+    {aligner_}
+    {n_features_in_}
+    {feature_names_in_}
 
     See Also
     --------
@@ -162,7 +143,7 @@ default="empirical"
         sender = FedPFTClassifier(
             covariance_type=self.covariance_type, aligner=self.aligner
         )
-        return sender._summarize(X, y, classes, client, seed)
+        return sender.client_update(X, y, classes=classes, client=client)
 
     def _learn(self, messages, seed):
         self._fit_aligner(messages)

@@ -9,13 +9,14 @@ from sklearn.base import clone
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.validation import check_array
 
+from .._docstrings import document
 from .._sklearn_compat import HasMethods, Interval, StrOptions
-from ._class_statistics import ClassStatisticsClassifier
-from ._gaussian import factorise
+from ._gaussian import ClassStatisticsClassifier, factorise
 
 ALPHA_REMEDY = "so alpha=0 or a tiny alpha cannot invert it; use a larger one."
 
 
+@document
 class FedRidgeClassifier(ClassStatisticsClassifier):
     """Federated least squares to one-hot labels, in one round.
 
@@ -54,45 +55,24 @@ class FedRidgeClassifier(ClassStatisticsClassifier):
         features, and ``random_state`` must be an integer. The message is on the
         features after the map, and grows with their number squared. Not together with
         ``aligner``; put that before the classifier in a Pipeline.
-    aligner : aligner, default=None
-        Aligns the clients without a second exchange: the one message of each client
-        serves both, and predictions equal those of a Pipeline of this aligner and this
-        classifier. ``predict`` then needs ``client_ids``. The aligner's ``screen`` is
-        not used.
-    privacy : PrivacyBudget, default=None
-        Guarantee of differential privacy for the rows of each client: its message is
-        then made of noisy sums alone, ``client_update`` needs ``classes``, and in
-        ``fit`` the labels in ``y`` are taken as public. See
-        :class:`~skslot.privacy.PrivacyBudget`.
-    client_column : str or int, default=None
-        Name or position of the column of X that holds the client ids. None means that
-        ids are passed as ``client_ids``.
-    screen : None, "warn", "exclude" or ClientScreen, default="warn"
-        How to handle clients whose statistics are implausible compared with all others,
-        see :doc:`/user_guide/trust`. ``"warn"`` issues a warning, ``"exclude"`` drops
-        the client, ``None`` disables the check. A :class:`~skslot.trust.ClientScreen`
-        also limits the fraction of all samples that one client may contribute.
-    n_jobs : int, default=None
-        Threads over clients.
-    verbose : int, default=0
-        1 prints a line for each client that is done.
+    {aligner}
+        Predictions equal those of a Pipeline of this aligner and this classifier.
+    {privacy}
+    {client_column}
+    {screen}
+    {n_jobs}
+    {verbose}
 
     Attributes
     ----------
-    classes_ : ndarray of shape (n_classes,)
-        Labels that at least one client holds.
-    coef_ : ndarray of shape (n_classes, n_features)
-        Weights, of the features after the map if there is one.
-    intercept_ : ndarray of shape (n_classes,)
-        Intercepts.
-    clients_report_ : ClientsReport
-        Share, distance and so on of each client, and who stands out.
-    aligner_ : aligner
-        The fitted aligner; only with ``aligner``.
-    n_features_in_ : int
-        Number of columns of X, with the client column if there is one.
-    feature_names_in_ : ndarray of shape (`n_features_in_`,)
-        Names of these columns, when all are strings.
+    {classes_}
+    {coef_}
+        With ``feature_map``, they apply to its output.
+    {intercept_}
+    {clients_report_}
+    {aligner_}
+    {n_features_in_}
+    {feature_names_in_}
 
     See Also
     --------

@@ -7,10 +7,11 @@ import numpy as np
 from scipy.linalg import solve_triangular
 from sklearn.utils.validation import check_is_fitted
 
+from .._docstrings import document
 from .._sklearn_compat import HasMethods, Interval, StrOptions
 from .._utils import printable, shorten, warn_user
 from ..alignment import MixedEffectsAligner
-from ..base import check_client_name, refuse_without_noise
+from ..base import check_client_name, reasons_for_exclusion, refuse_without_noise
 from ..exchange import (
     ClassStatistics,
     ClientStatistics,
@@ -23,6 +24,7 @@ from ._base import FoldedHeadsMixin, OneShotClassifier
 from ._gaussian import check_priors, counts_and_means, factorise, head_of_means
 
 
+@document
 class MixedEffectsClassifier(FoldedHeadsMixin, OneShotClassifier):
     """Federated classifier that tells apart what a site does and what its labels do.
 
@@ -43,73 +45,47 @@ class MixedEffectsClassifier(FoldedHeadsMixin, OneShotClassifier):
         linear maps out, which saves most of the time.
     priors : {"pooled", "client", "uniform"} or array-like of shape (n_classes,), \
 default="pooled"
-        Class probabilities: those of all clients together, if labels will not be skewed
-        as they are at the sites; those of each client, if each keeps its label mix;
-        equal; or given in the order of ``classes_``. No data can tell which is right.
+        Class probabilities. ``"pooled"`` uses the class distribution of all clients
+        together, ``"client"`` the class distribution of each client, ``"uniform"``
+        equal probabilities. An array contains one probability for each entry of
+        ``classes_``. The right choice depends on the class distribution in later use,
+        and cannot be inferred from the data.
     shrinkage : {"clients", "oas"} or float in [0, 1], default="clients"
         Weight of the identity in the covariance within classes. "clients" takes it from
         how much clients differ, "oas" from the number of rows.
-    unknown_client : {"error", "identity", "adapt"}, default="error"
-        What predictions do with rows of a client that was not fitted: refuse them, take
-        them as they are, or estimate the client's offset from these very rows. Prefer
-        :meth:`add_client` when the client is there to stay.
-    privacy : PrivacyBudget, default=None
-        Guarantee of differential privacy for the rows of each client: its message is
-        then made of noisy sums alone, ``client_update`` needs ``classes``, and in
-        ``fit`` the labels in ``y`` are taken as public. See
-        :class:`~skslot.privacy.PrivacyBudget`.
-    client_column : str or int, default=None
-        Name or position of the column of X that holds the client ids. None means that
-        ids are passed as ``client_ids``.
-    screen : None, "warn", "exclude" or ClientScreen, default="warn"
-        How to handle clients whose statistics are implausible compared with all others,
-        see :doc:`/user_guide/trust`. ``"warn"`` issues a warning, ``"exclude"`` drops
-        the client, ``None`` disables the check. A :class:`~skslot.trust.ClientScreen`
-        also limits the fraction of all samples that one client may contribute.
-    memory : str or object with the joblib.Memory interface, default=None
-        Where to cache what linear maps lead to.
-    n_jobs : int, default=None
-        Threads over clients.
-    verbose : int, default=0
-        1 prints a line for each client that is done, and for each pass of the solver
-        for linear maps.
+    {unknown_client}
+    {privacy}
+    {client_column}
+    {screen}
+    {memory}
+    {n_jobs}
+    {verbose}
 
     Attributes
     ----------
-    classes_ : ndarray of shape (n_classes,)
-        Labels that at least one client holds.
-    variance_components_ : dict
-        Variance of the "client", "class" and "interaction" effects, in units of the
-        variance within a class at a client.
-    client_offsets_ : ndarray of shape (n_clients, n_features)
-        What is subtracted from the features of each client, after its linear map.
-    class_means_ : ndarray of shape (n_classes, n_features)
-        Mean of each class over clients, without their offsets.
+    {classes_}
+    {variance_components_}
+    {client_offsets_}
+    {class_means_}
     cell_means_ : ndarray of shape (n_clients, n_classes, n_features)
         Mean of each class at each client that predictions use, without its offset.
     covariance_ : ndarray of shape (n_features, n_features)
         Covariance within classes.
     shrinkage_ : float
         Weight of the identity in it.
-    tau_ : ndarray of shape (n_clients,)
-        Strength of the linear map of each client.
-    priors_ : ndarray of shape (n_classes,)
-        Class probabilities; with ``priors="client"``, those that clients without labels
-        get.
-    converged_ : bool
-        Whether the search for the variances did.
-    coef_ : ndarray of shape (n_classes, n_features)
-        Weights for aligned features of a client without class means of its own.
-    intercept_ : ndarray of shape (n_classes,)
-        Their intercepts.
-    clients_report_ : ClientsReport
-        Share, distance and so on of each client, and who stands out.
+    {tau_}
+    {priors_}
+        With ``priors="client"``, these are used for clients without labels.
+    {converged_}
+    {coef_}
+        They apply to aligned features of a client without class means of its own.
+    {intercept_}
+        They apply like ``coef_``.
+    {clients_report_}
     aligner_ : MixedEffectsAligner
-        The fitted aligner, which has the offsets and maps of all clients.
-    n_features_in_ : int
-        Number of columns of X, with the client column if there is one.
-    feature_names_in_ : ndarray of shape (`n_features_in_`,)
-        Names of these columns, when all are strings.
+        Fitted aligner, which contains the offsets and maps of all clients.
+    {n_features_in_}
+    {feature_names_in_}
 
     See Also
     --------
@@ -393,7 +369,7 @@ default="pooled"
     def _learn(self, messages, seed):
         aligner = MixedEffectsAligner(
             self.tau,
-            shrinkage=self.shrinkage,
+            within_shrinkage=self.shrinkage,
             unknown_client=self.unknown_client,
             memory=self.memory,
             n_jobs=self.n_jobs,
@@ -464,13 +440,11 @@ default="pooled"
     def _check_known(self, client):
         check_client_name(client, needed=True)
         clients = self.aligner_.clients_.tolist()
-        if client in clients:
-            return
-        left_out = getattr(getattr(self, "clients_report_", None), "left_out", {})
-        what = f"client {client!r} was not seen in fit, which saw {shorten(clients)};"
-        if client in left_out:
-            what = f"client {client!r} was left out of the fit, as {left_out[client]}"
-        raise ValueError(f"{what} add_client lets it join.")
+        if client not in clients:
+            what = reasons_for_exclusion(self, [client]) or (
+                f"client {client!r} was not seen in fit, which saw {shorten(clients)};"
+            )
+            raise ValueError(f"{what} add_client lets it join.")
 
     def _report_of_fit(self, client, n_samples, fit):
         """Report on a client whose labels were predicted, with warnings."""

@@ -334,7 +334,7 @@ def _method(labelled, arguments):
 
 def has_labels(kind):
     """Whether messages of a kind describe classes, which a model needs."""
-    return hasattr(kind, "class_means")
+    return kind.describes_classes
 
 
 def method_of(labelled):

@@ -285,7 +285,7 @@ class SentMessage:
     def of(cls, sender, message):
         """What is to be said of a message in a file."""
         words = message.describe().split("\n\n")[-1].splitlines()
-        path, privacy = sender.path, getattr(message, "privacy", None)
+        path, privacy = sender.path, message.privacy
         contents, size = message.contents(), path.stat().st_size
         if privacy is not None:
             contents["guarantee of differential privacy"] = in_short([privacy])

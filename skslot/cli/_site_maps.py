@@ -176,7 +176,13 @@ def client_map(table, sent, reference, tau, arguments):
     from ..exchange import MixedEffectsModel
 
     if isinstance(reference, MixedEffectsModel):
-        return site_classifier(table, sent, reference, arguments).aligner_.maps_[0]
+        return next(
+            iter(
+                site_classifier(
+                    table, sent, reference, arguments
+                ).aligner_.maps_.values()
+            )
+        )
     aligner = FederatedOTAligner(tau, shrinkage=arguments.shrinkage)
     with plain_warnings():
         if sent is None:
@@ -217,7 +223,7 @@ def classifier_of_sent(sent, model, arguments):
     """The same, which knows the site by what it had sent, or not yet."""
     from .. import MixedEffectsClassifier
 
-    if sent is not None and not hasattr(sent, "class_means"):
+    if sent is not None and not sent.describes_classes:
         raise ValueError(
             f"{arguments.statistics} was summarized without --labels, and mixed "
             "effects need them: leave --statistics out, and the rows of "

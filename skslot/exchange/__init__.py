@@ -1,20 +1,31 @@
 """What leaves a client, and what comes back: small frozen messages."""
 
-from ._alignment import AlignmentReference, ClientStatistics
-from ._classification import (
+from ._client_messages import (
     ClassMeans,
     ClassMixtures,
     ClassRows,
     ClassStatistics,
+    ClientStatistics,
+    ColumnStatistics,
     CurvedHead,
+    FeatureSummary,
+    HeadWeights,
 )
-from ._facts import feature_fingerprint, fingerprint_names
-from ._message import Message
+from ._message import Message, feature_fingerprint, fingerprint_names
 from ._mixed_effects import MixedEffectsModel
-from ._models import AlignedModel, LinearModel
-from ._preprocessing import ColumnStatistics
-from ._receiving import check_same_features, load_message, load_messages, receive
-from ._training import FeatureScale, FeatureSummary, HeadWeights
+from ._receiving import (
+    check_same_features,
+    find_misfits,
+    load_message,
+    load_messages,
+    receive,
+)
+from ._server_messages import (
+    AlignedModel,
+    AlignmentReference,
+    FeatureScale,
+    LinearModel,
+)
 from ._wire import MessageError
 
 __all__ = [
@@ -36,6 +47,7 @@ __all__ = [
     "MixedEffectsModel",
     "check_same_features",
     "feature_fingerprint",
+    "find_misfits",
     "fingerprint_names",
     "load_message",
     "load_messages",

@@ -1,5 +1,8 @@
-"""What must hold for the values of a message, before anything is computed from them."""
+"""What a message is: its fields, checks on their values, and its description."""
 
+import hashlib
+import json
+import re
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from math import isfinite
@@ -8,24 +11,27 @@ from numbers import Integral, Real
 import numpy as np
 
 from .._atomic import atomic_output
-from .._utils import list_groups, pack_triangle, text_table, unpack_triangle
+from .._utils import (
+    largest,
+    list_groups,
+    pack_triangle,
+    text_table,
+    unpack_triangle,
+    warn_user,
+    wire_exponent,
+)
 from ..privacy import PrivacyBudget
-from ._facts import warn_if_coarse
+from ..statistics import is_constant
+from ..trust import ClientFacts
 from ._wire import (
     MessageError,
     decode,
     encode,
     encoded_size,
-    is_array,
-    is_named_arrays,
-    is_symmetric,
-    largest,
     narrow,
     read_file,
-    scale_on_wire,
     short,
     widen,
-    wire_name,
 )
 
 # Largest change of a number by the wire, relative to itself, with room for what was
@@ -41,6 +47,43 @@ MAX_NUMBER = 2.0**200
 
 # Integers above this are not exact in float64, and no client has as many rows.
 MAX_COUNT = 2**53
+
+# Shares that were rounded by the wire add up to 1 within this tolerance.
+WEIGHT_TOLERANCE = 0.01
+
+# Values compared at a time: checking a message must not take many times its memory.
+PIECE = 2**11
+
+# Largest rounding of a mean by float16 without a warning, in standard deviations.
+COARSE = 0.1
+
+
+# ---------------------------------------------------------------------- fields
+
+
+def is_array(field):
+    """Return whether a field of a message is an array of a known shape."""
+    return "shape" in field.metadata
+
+
+def is_named_arrays(field):
+    """Return whether a field of a message is a dict of arrays."""
+    return "named_arrays" in field.metadata
+
+
+def is_symmetric(field):
+    """Return whether a field of a message is a symmetric matrix."""
+    return field.metadata.get("symmetric", False)
+
+
+def wire_name(field):
+    """Return the name of an array in a file, where symmetric matrices are triangles."""
+    if not is_symmetric(field):
+        return field.name
+    return f"{field.name.removesuffix('_covariance')}_triangle"
+
+
+# ---------------------------------------------------------------------- checks
 
 
 def check_shapes(message):
@@ -304,11 +347,29 @@ def _rounding(numbers):
     if not largest(numbers):
         return 0.0, 0.0
     for dtype in ("float16", "float32"):
-        exponent = scale_on_wire(numbers, dtype)
+        exponent = _scale_on_wire(numbers, dtype)
         if exponent is not None:
             step = np.ldexp(float(np.finfo(dtype).smallest_subnormal), exponent)
             return ROUNDING[dtype], float(step)
     return ROUNDING["float64"], 0.0
+
+
+def _scale_on_wire(array, dtype):
+    """Exponent by which an array may have been sent in this precision, None if not."""
+    size = largest(array)
+    # the largest number may have been rounded up to a power of two
+    exponents = [wire_exponent(s, dtype) for s in (size, np.nextafter(size, 0.0))]
+    return next((each for each in exponents if _fits(array, each, dtype)), None)
+
+
+def _fits(array, exponent, dtype):
+    """Whether a scaled array stays as it is in this precision."""
+    numbers = array.reshape(-1)
+    for start in range(0, len(numbers), PIECE):
+        scaled = np.ldexp(numbers[start : start + PIECE], -exponent)
+        if not np.array_equal(scaled.astype(dtype), scaled):
+            return False
+    return True
 
 
 # ------------------------------------------------------------------ disclosure
@@ -338,87 +399,6 @@ GUARANTEE = (
 )
 
 
-def small_groups(message, min_samples):
-    """Groups of rows that are summarised although there are few, with their size."""
-    is_number = isinstance(min_samples, Integral) and not isinstance(min_samples, bool)
-    if not is_number or min_samples < 1:
-        raise ValueError(
-            f"min_samples must be a whole number of at least 1, got {min_samples!r}."
-        )
-    if getattr(message, "privacy", None) is not None:
-        return {}  # noise protects each row, and sizes of groups are noisy themselves
-    sizes = message._group_sizes()
-    return {group: size for group, size in sizes.items() if 0 < size < min_samples}
-
-
-def check_disclosure(message, min_samples):
-    """Refuse a message with small groups."""
-    small = small_groups(message, min_samples)
-    if small:
-        raise MessageError(
-            f"it describes {list_groups(small)}, but min_samples={min_samples}: the "
-            "mean of one row is that row, and that of a few is close to them. Leave "
-            "out or join what is too small; lower min_samples only if these rows may "
-            "be seen.",
-            message.client,
-            small_groups=small,
-        )
-
-
-def describe(message, min_samples):
-    """Table of what is in a message, what is not, and what gives rows away."""
-    name, size = type(message).__name__, message.nbytes()
-    lines = [f"{name}: {message.kind}, {size:,} bytes", ""]
-    lines.append(text_table([("name", "content", "meaning"), *entries(message)], "l"))
-    guarantee = getattr(message, "privacy", None)
-    small = small_groups(message, min_samples)
-    alone = any(size <= 1 for size in small.values())
-    absent = "rows but those that are alone in a group" if alone else "rows"
-    noise = NO_NOISE if hasattr(message, "privacy") else NO_MORE_NOISE
-    if guarantee is not None:
-        noise = _in_words(guarantee)
-    lines += ["", NOT_INCLUDED.format(absent) + noise]
-    if small:
-        lines.append(
-            f"Fewer than {min_samples} rows, and therefore close to them: "
-            f"{list_groups(small)}."
-        )
-    elif guarantee is None and message._group_sizes():
-        lines.append(f"Every group of rows in it has at least {min_samples}.")
-    losses = (f"{d} {message.rounding_error(d):.0e}" for d in ("float32", "float16"))
-    lines.append(f"Loss by rounding, of the largest number: {', '.join(losses)}.")
-    return "\n".join(lines)
-
-
-def _in_words(guarantee):
-    """What a guarantee of differential privacy says, and what it does not cover."""
-    return GUARANTEE.format(
-        factor=np.exp(min(guarantee["epsilon"], 700.0)), **guarantee
-    )
-
-
-def entries(message):
-    """List what is in a message: name, content and meaning of each part."""
-    for each in fields(message):
-        value = getattr(message, each.name)
-        if value is None and each.name == "privacy":
-            continue  # that no noise is added is said below
-        for name, part in value.items() if isinstance(value, dict) else [("", value)]:
-            full_name = f"{each.name}[{name!r}]" if name else each.name
-            content = _content(part, each.metadata.get("symmetric", False))
-            yield full_name, content, each.metadata["meaning"]
-
-
-def _content(value, is_symmetric=False):
-    if not isinstance(value, np.ndarray):
-        return short(value, 32)
-    if value.ndim == 1 and value.dtype.kind in "iu":
-        return short(value.tolist(), 32)
-    if is_symmetric and value.size:  # only one triangle is sent
-        return f"{len(value) * (len(value) + 1) // 2} numbers"
-    return "empty" if not value.size else " x ".join(map(str, value.shape)) + " numbers"
-
-
 # ------------------------------------------------------------------ message
 
 
@@ -429,14 +409,14 @@ LATER_FACTS = ("privacy",)
 class Message:
     """Base of all messages: a frozen record of arrays and facts.
 
-    A subclass names its ``kind`` and its fields; that makes it a frozen dataclass, and
+    A subclass sets its ``kind`` and its fields, which makes it a frozen dataclass, and
     files of that kind can be read. Fields are made by :meth:`array`,
-    :meth:`named_arrays` and :meth:`fact`; a message has a field ``encoder``, and that
-    of a client a field ``client``. One of its arrays has the size "m", the number of
-    features; if none has, ``n_features`` is a fact. The base class writes, reads,
-    compares and checks it. Values of ``classes`` and ``counts``, the number of rows of
-    each, are checked too; what else must hold, a subclass checks in
-    ``_check_values(sizes, deep)``.
+    :meth:`named_arrays` and :meth:`fact`. Every message has a field ``encoder``, and
+    the message of a client has a field ``client``. One of the arrays has the size "m",
+    the number of features; if none has, ``n_features`` is a fact. The base class
+    writes, reads, compares and checks messages, including the values of ``classes`` and
+    ``counts``, the number of samples of each class. A subclass checks everything else
+    in ``_check_values(sizes, deep)``.
 
     See Also
     --------
@@ -460,6 +440,14 @@ class Message:
     MIN_SAMPLES = MIN_SAMPLES
     # Message classes by their kind; every subclass with a kind enters itself.
     _kinds = {}
+
+    # Values of fields that a kind of messages does not have.
+    client = encoder = privacy = classes = counts = n_values = None
+    n_rounds = 0
+    # Moments of the samples, kept where the message was made; they are not sent.
+    moments = None
+    # Whether messages of this kind contain counts and means of classes.
+    describes_classes = False
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
@@ -559,12 +547,31 @@ class Message:
                 return getattr(self, each.name).shape[shape.index("m")]
         raise TypeError(f"{type(self).__name__} needs an array of size 'm'.")
 
+    @cached_property
+    def n_samples(self):
+        """Number of samples; None in messages of a server."""
+        if self.counts is None:
+            return None
+        return self.counts.sum(dtype=np.result_type(self.counts, np.int64)).item()
+
+    def label_counts(self):
+        """Return the number of samples of each class.
+
+        Returns
+        -------
+        counts : dict
+            Number of samples by label. Empty if the message contains no counts.
+        """
+        if self.counts is None:
+            return {}
+        return dict(zip(self.classes, self.counts.tolist(), strict=True))
+
     def __eq__(self, other):
         if type(self) is not type(other):
             return NotImplemented
         mine, others = self._arrays(), other._arrays()
         return (
-            self._facts() == other._facts()
+            self._header_facts() == other._header_facts()
             and mine.keys() == others.keys()
             and all(np.array_equal(mine[name], others[name]) for name in mine)
         )
@@ -615,7 +622,7 @@ class Message:
         self._check_names()
         self._check()
         if dtype == "float16":
-            warn_if_coarse(self)
+            self._warn_if_coarse()
         return encode(self.kind, self._wire_arrays(), self._json_facts(), dtype)
 
     @classmethod
@@ -723,45 +730,102 @@ class Message:
     # ------------------------------------------------------- what is in it
 
     def contents(self):
-        """Say what is in each part of the message.
+        """Return the content of each part of the message.
 
         Returns
         -------
         contents : dict
             Each part in a few words, such as its shape and precision, by its meaning.
         """
-        return {meaning: content for _, content, meaning in entries(self)}
+        return {meaning: content for _, content, meaning in self._entries()}
 
     def describe(self, min_samples=MIN_SAMPLES):
-        """Say in words what is in the message, and what is not.
+        """Describe the content of the message in words.
 
         Parameters
         ----------
         min_samples : int, default=10
-            Classes with fewer rows are named, see :meth:`check_disclosure`.
+            Classes with fewer samples are named, see :meth:`check_disclosure`.
 
         Returns
         -------
         text : str
             A table to print.
         """
-        return describe(self, min_samples)
+        lines = [f"{type(self).__name__}: {self.kind}, {self.nbytes():,} bytes", ""]
+        entries = [("name", "content", "meaning"), *self._entries()]
+        lines.append(text_table(entries, "l"))
+        small = self._small_groups(min_samples)
+        alone = any(size <= 1 for size in small.values())
+        absent = "rows but those that are alone in a group" if alone else "rows"
+        noise = NO_MORE_NOISE if self.n_samples is None else NO_NOISE
+        if self.privacy is not None:
+            factor = np.exp(min(self.privacy["epsilon"], 700.0))
+            noise = GUARANTEE.format(factor=factor, **self.privacy)
+        lines += ["", NOT_INCLUDED.format(absent) + noise]
+        if small:
+            lines.append(
+                f"Fewer than {min_samples} rows, and therefore close to them: "
+                f"{list_groups(small)}."
+            )
+        elif self.privacy is None and self._group_sizes():
+            lines.append(f"Every group of rows in it has at least {min_samples}.")
+        losses = (f"{d} {self.rounding_error(d):.0e}" for d in ("float32", "float16"))
+        lines.append(f"Loss by rounding, of the largest number: {', '.join(losses)}.")
+        return "\n".join(lines)
 
     def check_disclosure(self, min_samples=MIN_SAMPLES):
-        """Refuse a message that summarises too few rows.
+        """Refuse a message that summarises too few samples.
 
-        The mean of one row is that row, and that of a few is not far from it. Saving
-        does this; messages that stay in a process are not checked. Those with a
-        guarantee of differential privacy pass: their noise protects each row, and
-        numbers of rows are noisy too.
+        The mean of one sample is that sample, and the mean of a few is close to each of
+        them. :meth:`save` calls this method; messages that stay in a process are not
+        checked. Messages with a guarantee of differential privacy pass: noise protects
+        each sample, and the numbers of samples are noisy too.
 
         Parameters
         ----------
         min_samples : int, default=10
-            Fewest rows of a client, of each class it holds and of each component of a
-            mixture. 1 allows everything.
+            Minimum number of samples of the client, and of each class, mixture
+            component or sample of a core-set that summarises others. The default is the
+            threshold of many research data centres. With 1, everything may be sent.
         """
-        check_disclosure(self, min_samples)
+        small = self._small_groups(min_samples)
+        if small:
+            raise MessageError(
+                f"it describes {list_groups(small)}, but min_samples={min_samples}: "
+                "the mean of one row is that row, and that of a few is close to them. "
+                "Leave out or join what is too small; lower min_samples only if these "
+                "rows may be seen.",
+                self.client,
+                small_groups=small,
+            )
+
+    def _small_groups(self, min_samples):
+        """Groups of samples that are summarised although there are few, by size."""
+        is_number = isinstance(min_samples, Integral)
+        if not is_number or isinstance(min_samples, bool) or min_samples < 1:
+            raise ValueError(
+                f"min_samples must be a whole number of at least 1, got "
+                f"{min_samples!r}."
+            )
+        if self.privacy is not None:
+            return {}  # noise protects each row, and sizes are noisy themselves
+        sizes = self._group_sizes().items()
+        return {group: size for group, size in sizes if 0 < size < min_samples}
+
+    def _entries(self):
+        """Name, content and meaning of each part of the message."""
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if value is None and each.name == "privacy":
+                continue  # the absence of noise is stated below the table
+            meaning, is_packed = each.metadata["meaning"], is_symmetric(each)
+            parts = value.items() if isinstance(value, dict) else [("", value)]
+            for name, part in parts:
+                full_name = f"{each.name}[{name!r}]" if name else each.name
+                yield full_name, _content(part, is_packed), meaning
+
+    # ------------------------------------------------ among other messages
 
     def with_encoder(self, fingerprint):
         """The same message, with a note on what made the features.
@@ -780,6 +844,97 @@ class Message:
             The message to send.
         """
         return replace(self, encoder=fingerprint)
+
+    def weighted(self, factor):
+        """Return the message of a client that counts as a part of its samples.
+
+        Parameters
+        ----------
+        factor : float
+            Factor on the numbers of samples.
+
+        Returns
+        -------
+        message : Message
+            The message with smaller numbers of samples.
+        """
+        if factor == 1:
+            return self
+        if self.counts is not None:
+            return replace(self, counts=self.counts * factor)
+        return replace(self, n_samples=self.n_samples * factor)
+
+    def client_statistics(self):
+        """Return the part of the message that alignment needs.
+
+        Returns
+        -------
+        statistics : ClientStatistics
+            Statistics of all samples of the client.
+        """
+        raise TypeError(
+            f"a {type(self).__name__} contains no statistics of the features of a "
+            "client, which alignment needs."
+        )
+
+    def facts(self, path=None):
+        """Return what is kept of the message when many are compared.
+
+        Parameters
+        ----------
+        path : path-like, default=None
+            File of the message.
+
+        Returns
+        -------
+        facts : ClientFacts
+            A record that is much smaller than the message.
+        """
+        mean, variances, cells = self._feature_moments()
+        # noise has the same unit in all columns
+        is_private = self.privacy is not None
+        return ClientFacts.from_moments(
+            self.client,
+            self.n_samples,
+            mean,
+            variances,
+            cells,
+            self._head(),
+            self.n_values,
+            None if is_private else fingerprint_names(self.encoder),
+            kind=type(self),
+            class_counts=self.label_counts(),
+            traits=self._traits(),
+            path=path,
+            is_private=is_private,
+        )
+
+    def _feature_moments(self):
+        """Mean and variances of features, and count and mean of classes, if known."""
+        return None, None, {}
+
+    def _head(self):
+        """Arrays of a linear classifier or a network that the client trained."""
+        return ()
+
+    def _warn_if_coarse(self):
+        """Warn if float16 rounds means by much of the deviation of their features.
+
+        float16 has eleven significant bits, which an offset far from zero uses up.
+        """
+        mean, variances, _ = self._feature_moments()
+        if mean is None or variances is None:
+            return
+        n_samples = self.n_samples if self.n_values is None else self.n_values
+        varies = ~is_constant(variances, mean, n_samples)
+        deviations = np.sqrt(np.maximum(variances, 0.0))
+        coarse = np.sum(varies & (np.abs(mean) / 2**11 > COARSE * deviations))
+        if coarse:
+            warn_user(
+                f"float16 rounds the mean of {coarse} features of client "
+                f"{self.client!r} by more than a tenth of their standard deviation; "
+                "use dtype='float32', or centre the features."
+            )
 
     # --------------------------------------------------------------- helpers
 
@@ -824,7 +979,7 @@ class Message:
             raise MessageError(f"arrays {short(sorted(rest))} do not belong.")
         return values
 
-    def _facts(self):
+    def _header_facts(self):
         return {
             field.name: getattr(self, field.name)
             for field in fields(self)
@@ -832,22 +987,19 @@ class Message:
         }
 
     def _part(self, kind, **others):
-        """The message of another kind that has the same values in it, and others."""
+        """Message of another kind with the values of this one, and others."""
         names = {each.name for each in fields(kind)} - others.keys()
-        values = {name: getattr(self, name) for name in names if hasattr(self, name)}
-        return kind(**values, **others)
+        return kind(**{name: getattr(self, name) for name in names}, **others)
 
     def _group_sizes(self):
-        """Number of rows in each group that is summarised, by the words for it."""
-        if not hasattr(self, "counts"):
-            return {}
-        rows = zip(self.classes, self.counts.tolist(), strict=True)
-        return {f"class {short(label)}": count for label, count in rows}
+        """Number of samples in each group that is summarised, by the words for it."""
+        sizes = self.label_counts().items()
+        return {f"class {short(label)}": count for label, count in sizes}
 
     def _traits(self):
         """What messages of one exchange must agree on, by the words for it."""
         traits = {"number of features": self.n_features, "encoder": self.encoder}
-        if hasattr(self, "classes"):
+        if self.classes is not None:
             kinds = {kind_of_label(label) for label in self.classes}
             traits["kind of labels"] = " and ".join(sorted(kinds))
         return traits
@@ -855,7 +1007,7 @@ class Message:
     def _json_facts(self):
         facts = {
             name: _plain(value)
-            for name, value in self._facts().items()
+            for name, value in self._header_facts().items()
             if value is not None or name not in LATER_FACTS
         }
         return {**facts, "n_features": int(self.n_features)}
@@ -900,22 +1052,22 @@ class Message:
             for name, array in self._arrays().items():
                 check_numbers(name, array)
             sizes = check_shapes(self)
-            if hasattr(self, "counts"):
+            if self.counts is not None:
                 check_rows_of_classes(self.classes, self.counts)
                 check_unique(self.classes)
             self._check_values(sizes, deep)
         except MessageError as error:
-            raise MessageError(error.reason, getattr(self, "client", None)) from None
+            raise MessageError(error.reason, self.client) from None
 
     def _check_names(self):
         """Refuse names that would not arrive as they are."""
-        check_name("client", getattr(self, "client", None))
-        if hasattr(self, "classes"):
+        check_name("client", self.client)
+        if any(each.name == "classes" for each in fields(self)):
             check_labels(self.classes)
         if not isinstance(self.encoder, str | None):
             raise MessageError(f"encoder must be text, got {short(self.encoder)}.")
         check_text("encoder", self.encoder)
-        check_privacy(getattr(self, "privacy", None))
+        check_privacy(self.privacy)
 
     def _check_values(self, sizes, deep):
         """Refuse values that cannot be, in arrays of the right shapes."""
@@ -949,3 +1101,90 @@ def _unpacked(name, packed):
 
 def _short(value):
     return f"<array of {value.shape}>" if isinstance(value, np.ndarray) else repr(value)
+
+
+def _content(value, is_packed):
+    if not isinstance(value, np.ndarray):
+        return short(value, 32)
+    if value.ndim == 1 and value.dtype.kind in "iu":
+        return short(value.tolist(), 32)
+    if is_packed and value.size:  # only one triangle is sent
+        return f"{len(value) * (len(value) + 1) // 2} numbers"
+    return "empty" if not value.size else " x ".join(map(str, value.shape)) + " numbers"
+
+
+# ---------------------------------------------------------------- fingerprints
+
+
+# Characters of names of columns in a header, which has at most a million.
+MOST_NAMES = 100_000
+WITH_NAMES = re.compile(r"(?:columns|plan):[0-9a-f]{16} (\[.*\])")
+
+
+def feature_fingerprint(names, plan=None):
+    """Compute a fingerprint of the columns of a table, for messages on its rows.
+
+    Sites whose columns differ in name, number or order get different fingerprints. A
+    fingerprint contains the names unless there are very many, so that errors can list
+    the differences.
+
+    Parameters
+    ----------
+    names : iterable of str
+        Names of the feature columns, in their order.
+    plan : str, default=None
+        Description of the preprocessing, which must be the same at all sites too.
+
+    Returns
+    -------
+    fingerprint : str
+        Text to pass to :meth:`Message.with_encoder`.
+
+    See Also
+    --------
+    fingerprint_names : Read the names.
+
+    Examples
+    --------
+    >>> from skslot.exchange import feature_fingerprint
+    >>> feature_fingerprint(["age", "weight"])
+    'columns:f4f5b7f73149a985 ["age", "weight"]'
+    """
+    text = json.dumps([str(name) for name in names])
+    digest = hashlib.sha256((text if plan is None else plan).encode()).hexdigest()[:16]
+    shown = f" {text}" if len(text) <= MOST_NAMES else ""
+    return f"{'columns' if plan is None else 'plan'}:{digest}{shown}"
+
+
+def fingerprint_names(fingerprint):
+    """Read the names of columns from a fingerprint.
+
+    Parameters
+    ----------
+    fingerprint : str or None
+        The ``encoder`` of a message.
+
+    Returns
+    -------
+    names : list of str or None
+        Names of the features in their order. None if the fingerprint contains none.
+
+    See Also
+    --------
+    feature_fingerprint : Compute the fingerprint.
+
+    Examples
+    --------
+    >>> from skslot.exchange import feature_fingerprint, fingerprint_names
+    >>> fingerprint_names(feature_fingerprint(["age", "weight"]))
+    ['age', 'weight']
+    >>> fingerprint_names("resnet18") is None
+    True
+    """
+    found = WITH_NAMES.fullmatch(fingerprint or "")
+    try:
+        names = json.loads(found.group(1)) if found else None
+    except (ValueError, RecursionError):  # somebody else wrote it
+        return None
+    is_list = isinstance(names, list) and all(isinstance(n, str) for n in names)
+    return names if is_list else None

@@ -3,8 +3,14 @@
 import numpy as np
 
 from ..statistics import MixedEffects
-from ._classification import WEIGHT_TOLERANCE
-from ._message import MAX_COUNT, Message, check_covariance, check_name, check_number
+from ._message import (
+    MAX_COUNT,
+    WEIGHT_TOLERANCE,
+    Message,
+    check_covariance,
+    check_name,
+    check_number,
+)
 from ._wire import MessageError
 
 

@@ -1,11 +1,11 @@
 """What a server does with messages: read them, check that they go together, keep track.
 
-Messages may be more than fits in memory, so they are read one by one, as often as it
-takes. All that is needed of them in between is kept in a :class:`Sender` each.
+Messages may need more memory than there is, so they are read one by one, as often as
+necessary. In between, only the :class:`~skslot.trust.ClientFacts` of each are kept.
 """
 
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
 from typing import NamedTuple
@@ -19,71 +19,12 @@ from .._utils import (
     warn_of_lost_classes,
     warn_user,
 )
-from ..trust import ClientScreen, cap_shares, guard_clients
-from ._facts import facts_of, fingerprint_names, weigh
-from ._message import Message
+from ..trust import ClientFacts, ClientScreen, cap_shares, examine_clients
+from ._message import Message, fingerprint_names
 from ._wire import MessageError, decode, open_regular, read_file, read_header, short
 
 # Traits that messages of one exchange may differ in when one server step reads them.
 MAY_DIFFER = ("part for alignment", "covariance_type")
-
-
-# ----------------------------------------------------------------------- who sent
-
-
-@dataclass(frozen=True)
-class Sender:
-    """What is kept of a message once it is gone.
-
-    ``class_counts`` has the number of rows of each class, if the message says it, and
-    ``n_samples`` is None in those of a server. ``traits`` is what must be the same in
-    all messages, by the words for it; ``is_private`` need not be.
-    """
-
-    kind: type
-    client: object
-    n_samples: int | None
-    class_counts: dict
-    traits: dict
-    path: Path | None = None
-    is_private: bool = False
-
-    @classmethod
-    def of(cls, message, path=None):
-        """Facts about a message."""
-        counts = getattr(message, "counts", None)
-        classes = getattr(message, "classes", [])
-        return cls(
-            type(message),
-            getattr(message, "client", None),
-            getattr(message, "n_samples", None),
-            {} if counts is None else dict(zip(classes, counts.tolist(), strict=True)),
-            message._traits(),
-            path,
-            getattr(message, "privacy", None) is not None,
-        )
-
-    @property
-    def n_features(self):
-        """Number of features."""
-        return self.traits["number of features"]
-
-    @property
-    def encoder(self):
-        """Fingerprint of what made the features."""
-        return self.traits["encoder"]
-
-    @property
-    def has_labels(self):
-        """Whether the message describes classes."""
-        return "kind of labels" in self.traits
-
-    @property
-    def words(self):
-        """Words for whose message it is; that of a server has no rows."""
-        if self.n_samples is None and self.client is None:
-            return "the model" if self.has_labels else "the reference"
-        return f"client {short(self.client)}"
 
 
 # ------------------------------------------------------------- what goes together
@@ -95,7 +36,7 @@ class Disagreement(NamedTuple):
     trait: str
     value: object
     other_value: object
-    other: Sender
+    other: ClientFacts
 
 
 def check_same_features(first, second):
@@ -106,11 +47,11 @@ def check_same_features(first, second):
     first : Message
         The message to compare with.
     second : Message
-        The one that is refused, by a :class:`MessageError`, if it does not fit.
+        The message that a :class:`MessageError` refuses if it does not fit.
 
     See Also
     --------
-    Message.with_encoder : Says what made the features.
+    Message.with_encoder : Add the fingerprint of the encoder to a message.
 
     Examples
     --------
@@ -119,12 +60,22 @@ def check_same_features(first, second):
     >>> here, there = FeatureScale(np.zeros(3), 1.0), FeatureScale(np.ones(3), 2.0)
     >>> check_same_features(here, there)
     """
-    first, second = Sender.of(first), Sender.of(second)
-    check_agreement(first, second, ("number of features", "encoder"))
+    for message in (first, second):
+        _check_kind(message, Message)
+    check_agreement(first.facts(), second.facts(), ("number of features", "encoder"))
+
+
+def _check_kind(message, *kinds):
+    if not isinstance(message, kinds):
+        names = " or ".join(kind.__name__ for kind in kinds)
+        raise TypeError(
+            f"messages must be {names}, got a {type(message).__name__}; bytes are read "
+            "by skslot.exchange.load_message."
+        )
 
 
 def check_agreement(first, second, traits):
-    """Refuse the second of two senders if one of the traits that both have differs."""
+    """Refuse the second of two clients if one of the traits that both have differs."""
     # what made the features explains their number
     for trait in sorted(traits, key=lambda trait: trait != "encoder"):
         if trait not in first.traits or trait not in second.traits:
@@ -132,7 +83,7 @@ def check_agreement(first, second, traits):
         value, other = second.traits[trait], first.traits[trait]
         if value != other:
             raise MessageError(
-                f"{second.words} {_difference(trait, value, other, first.words)}",
+                f"{_owner(second)} {_difference(trait, value, other, _owner(first))}",
                 path=second.path,
                 disagreement=Disagreement(trait, value, other, first),
             )
@@ -141,15 +92,38 @@ def check_agreement(first, second, traits):
 def find_misfits(messages):
     """Find the messages that do not fit the others.
 
-    One trait after the other, the value that most messages have counts, and of values
-    that equally many have, the first. What is wrong with each is by its key.
+    Messages must agree on the number of features, the encoder, the kind of labels and
+    so on. These traits are compared one after the other. The most frequent value
+    counts, and the first of several that are equally frequent.
+
+    Parameters
+    ----------
+    messages : dict
+        Messages by any key, such as the number of a node.
+
+    Returns
+    -------
+    misfits : dict of str
+        Reason why a message does not fit, by its key.
+
+    See Also
+    --------
+    receive : Refuse the first message that does not fit.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skslot.exchange import FeatureScale, find_misfits
+    >>> sizes = {"A": 3, "B": 3, "C": 4}
+    >>> find_misfits({key: FeatureScale(np.zeros(m), 1.0) for key, m in sizes.items()})
+    {'C': 'its number of features is 4, that of the reference is 3.'}
     """
     misfits = {}
-    senders = {key: Sender.of(message) for key, message in messages.items()}
-    for trait in next(iter(senders.values())).traits if senders else ():
+    facts = {key: message.facts() for key, message in messages.items()}
+    for trait in next(iter(facts.values())).traits if facts else ():
         values = {
-            key: sender.traits.get(trait)
-            for key, sender in senders.items()
+            key: each.traits.get(trait)
+            for key, each in facts.items()
             if key not in misfits
         }
         common = Counter(values.values()).most_common(1)[0][0]
@@ -157,10 +131,17 @@ def find_misfits(messages):
         for key, value in values.items():
             if value != common:
                 misfits[key] = (
-                    f"its {trait} is {short(value)}, that of {senders[owner].words} "
+                    f"its {trait} is {short(value)}, that of {_owner(facts[owner])} "
                     f"is {short(common)}."
                 )
     return misfits
+
+
+def _owner(facts):
+    """Words for the sender of a message; the message of a server has no samples."""
+    if facts.n_samples is None and facts.client is None:
+        return "the model" if facts.has_labels else "the reference"
+    return f"client {short(facts.client)}"
 
 
 def _difference(trait, value, other, whose):
@@ -195,163 +176,157 @@ def _difference(trait, value, other, whose):
     )
 
 
+# -------------------------------------------------------------------- receiving
+
+
 class ReceivedMessages:
     """Messages of one exchange, one per client, read anew on each loop.
 
-    The first loop checks each of them and that all go together; ``senders`` is what
-    was learned about them, in their order. If outliers are excluded or shares capped,
-    that loop comes before any message is handed out. ``screen`` is a ClientScreen, or
-    None if clients are not examined. Made by :func:`receive`.
+    The first loop checks each message and that all fit together. If outliers are
+    excluded or shares are limited, all messages are read before the first is returned.
+    ``screen`` is a ClientScreen, or None if clients are not examined. Made by
+    :func:`receive`.
     """
 
     def __init__(self, messages, kinds, screen):
         self.messages = messages
         self.kinds = kinds
         self.screen = screen
-        self._senders = self._factors = self._report = None
+        self._facts = self._factors = self._report = None
         self._is_final = False
 
     def for_aligner(self):
-        """The same messages for an aligner, which is not to judge them once more."""
+        """Return the messages for an aligner, which does not examine them again."""
         self._is_final = True
         return self
 
     @property
     def is_read(self):
-        """Whether it is settled already what each message counts."""
-        return self._senders is not None
+        """Whether all messages were read and examined."""
+        return self._facts is not None
 
     @property
     def in_memory(self):
-        """Whether all messages are held in memory anyway."""
+        """Whether all messages are held in memory."""
         return isinstance(self.messages, list)
 
     @property
     def senders(self):
-        """One Sender for each message; reads all of them if nobody has yet."""
-        self._read_all()
-        factors = zip(self._senders, self._factors, strict=True)
-        return [sender for sender, factor in factors if factor > 0]
+        """Facts on each client that was not excluded, in the order of the messages."""
+        return self._kept(self.all_senders)
 
     @property
     def names(self):
-        """Name of each sender; a number if there are several without a name."""
-        names = number_unnamed([sender.client for sender in self.all_senders])
-        factors = zip(names, self._factors, strict=True)
-        return [name for name, factor in factors if factor > 0]
+        """Name of each client in ``senders``; a number if several have no name."""
+        return self._kept(number_unnamed([each.client for each in self.all_senders]))
 
     @property
     def all_senders(self):
-        """Those who were left out too."""
+        """Facts on each client, including those that were excluded."""
         self._read_all()
-        return self._senders
+        return self._facts
 
     @property
     def clients_report(self):
-        """What stands out among the clients; None if nobody asked for it."""
+        """Report on the clients; None if they were not examined."""
         self._read_all()
         return self._report
 
     def __iter__(self):
-        if self._senders is None and not self._acts:
+        if not self.is_read and not self._acts:
             return self._first_loop()
         self._read_all()
         return self._weighted_loop()
 
     def of_client(self, client):
-        """The message of one client, read again, with the counts that it is given."""
-        return weigh(self.sent_by(client), self._factors[self._position(client)])
+        """Read the message of one client, with the counts that it is given."""
+        return self.sent_by(client).weighted(self._factors[self._position(client)])
 
     def sent_by(self, client):
-        """The same as it was sent."""
+        """Read the message of one client as it was sent."""
         position = self._position(client)
-        if hasattr(self.messages, "read"):
-            return self.messages.read(self._senders[position].path)
+        if isinstance(self.messages, MessageFiles):
+            return self.messages.read(self._facts[position].path)
         return next(m for i, m in enumerate(self.messages) if i == position)
 
     def _position(self, client):
-        return [sender.client for sender in self.all_senders].index(client)
+        return [each.client for each in self.all_senders].index(client)
+
+    def _kept(self, values):
+        return [v for v, f in zip(values, self._factors, strict=True) if f > 0]
 
     def _read_all(self):
-        if self._senders is None:
+        if not self.is_read:
             for _ in self._first_loop():
                 pass
 
     def _weighted_loop(self):
         for message, factor in zip(self.messages, self._factors, strict=True):
             if factor > 0:
-                yield weigh(message, factor)
+                yield message.weighted(factor)
 
     @property
     def _acts(self):
-        """Whether any client may count less than it says."""
+        """Whether any client may count less than its message states."""
         screen = self.screen
         if screen is None:
             return False
         return screen.action == "exclude" or screen.max_share is not None
 
-    def _conclude(self, senders, facts):
-        """Look at all clients, and decide what each of them counts."""
-        factors, is_known = np.ones(len(senders)), None not in facts
-        if self._acts and not is_known:
-            raise ValueError(
-                "screen='exclude' and max_share need to know how many rows each client "
-                "has, which these messages do not contain: give them counts or "
-                "n_samples."
-            )
-        if facts and is_known:
-            names = number_unnamed([each.client for each in facts])
-            facts = list(map(_renamed, facts, names))
-            self._report = guard_clients(facts, self.screen.action)
-            factors[[each.left_out for each in self._report]] = 0.0
-            max_share = self.screen.max_share
-            if max_share is not None:
-                kept, rows = factors > 0, np.array([each.n_samples for each in facts])
-                learned = np.array([issubclass(s.kind, self.kinds[0]) for s in senders])
-                weights = _capped(rows[kept], learned[kept], max_share)
-                factors[kept] = weights / rows[kept]
-        self._senders, self._factors = senders, factors.tolist()
-
     def _first_loop(self):
-        senders, facts, names, labelled = [], [], set(), None
-        pairs = getattr(self.messages, "items", None)
-        for path, message in pairs() if pairs else ((None, m) for m in self.messages):
-            if not isinstance(message, self.kinds):
-                kinds = " or ".join(kind.__name__ for kind in self.kinds)
-                raise TypeError(
-                    f"messages must be {kinds}, got a {type(message).__name__}; bytes "
-                    "are read by skslot.exchange.load_message."
-                )
+        facts, names, labelled = [], set(), None
+        from_files = isinstance(self.messages, MessageFiles)
+        pairs = ((None, message) for message in self.messages)
+        for path, message in self.messages.items() if from_files else pairs:
+            _check_kind(message, *self.kinds)
             message._check()
-            sender = Sender.of(message, path)
-            senders.append(sender)
-            if self.screen is not None:
-                facts.append(facts_of(message))
-            if labelled is None and sender.has_labels:
-                labelled = sender
-            traits = [t for t in sender.traits if t not in MAY_DIFFER]
+            new = message.facts(path)
+            facts.append(new)
+            if labelled is None and new.has_labels:
+                labelled = new
+            traits = [trait for trait in new.traits if trait not in MAY_DIFFER]
             # the first may have no labels to compare
-            for other in (senders[0], labelled or sender):
-                check_agreement(other, sender, traits)
-            is_named = sender.client is not None
-            if sender.client in names or is_named != (senders[0].client is not None):
+            for other in (facts[0], labelled or new):
+                check_agreement(other, new, traits)
+            is_named = new.client is not None
+            if new.client in names or is_named != (facts[0].client is not None):
                 raise MessageError(
-                    f"messages came from clients {shorten(s.client for s in senders)}; "
+                    f"messages came from clients {shorten(f.client for f in facts)}; "
                     "give each client a name of its own in client_update(..., "
                     "client=...)."
                 )
-            names |= {sender.client} if is_named else set()
+            names |= {new.client} if is_named else set()
             yield message
-        if not senders:
+        if not facts:
             raise ValueError("messages is empty: there is no client to learn from.")
-        self._conclude(senders, facts)
+        self._examine(facts)
         self._warn_if_some_are_private()
         self._warn_of_lost_classes()
 
+    def _examine(self, facts):
+        """Examine all clients, and decide how much each of them counts."""
+        factors, rows = np.ones(len(facts)), [each.n_samples for each in facts]
+        if None in rows:
+            if self._acts:
+                raise ValueError(
+                    "screen='exclude' and max_share need to know how many rows each "
+                    "client has, which these messages do not contain: give them counts "
+                    "or n_samples."
+                )
+        elif self.screen is not None:
+            self._report = examine_clients(facts, self.screen.action)
+            factors[[each.left_out for each in self._report]] = 0.0
+            if self.screen.max_share is not None:
+                kept, rows = factors > 0, np.array(rows)
+                learned = np.array([issubclass(f.kind, self.kinds[0]) for f in facts])
+                capped = _capped(rows[kept], learned[kept], self.screen.max_share)
+                factors[kept] = capped / rows[kept]
+        self._facts, self._factors = facts, factors.tolist()
+
     def _warn_if_some_are_private(self):
-        """Say whose rows have a guarantee of privacy if others' have none."""
-        others = [s.client for s in self._senders if not s.is_private]
-        if others and len(others) < len(self._senders):
+        """Warn of clients without a guarantee of privacy if others have one."""
+        others = [each.client for each in self._facts if not each.is_private]
+        if others and len(others) < len(self._facts):
             warn_user(
                 f"clients {shorten(others)} sent messages without differential "
                 "privacy, the others with: what is learned keeps the guarantee of the "
@@ -359,12 +334,12 @@ class ReceivedMessages:
             )
 
     def _warn_of_lost_classes(self):
-        """Say which classes of messages with noise have no rows at any client."""
+        """Warn of classes in messages with noise that no client has samples of."""
         counts, agreed = Counter(), {}
-        for sender in self._senders:
-            counts.update(sender.class_counts)
-            if sender.is_private:
-                agreed |= sender.class_counts
+        for each in self._facts:
+            counts.update(each.class_counts)
+            if each.is_private:
+                agreed |= each.class_counts
         warn_of_lost_classes([label for label in agreed if not counts[label]])
 
 
@@ -382,25 +357,21 @@ def _capped(rows, is_learned, max_share):
     return cap_shares(rows, max_share)
 
 
-def _renamed(facts, name):
-    return replace(facts, client=name)
-
-
 def receive(messages, *kinds, screen=False):
-    """Take in messages of one exchange, which are checked on the first loop over them.
+    """Receive messages of one exchange, which are checked on the first loop over them.
 
-    Every server step begins with it: each message must be sound and of an allowed kind,
-    all must be about the same features and kinds of labels, and no client may send two.
+    Every server step begins with this function. Each message must be valid and of an
+    allowed kind, all must describe the same features and kind of labels, and no client
+    may send two.
 
     Parameters
     ----------
     messages : iterable of Message
-        One message per client. A generator is collected into a list; an iterable that
+        One message per client. A generator is collected into a list. An iterable that
         can be restarted, such as one that reads files, is read again on each loop.
-        What was received before, but not read yet, gets these settings; what was read
-        already is looked at anew.
-    *kinds : type
-        Message classes that are allowed; what is learned from is of the first.
+        Messages that were received before get these settings.
+    *kinds : type, default=Message
+        Message classes that are allowed. Models are learned from the first kind.
     screen : False, None, "warn", "exclude" or ClientScreen, default=False
         How to handle clients whose statistics are implausible compared with all others.
         ``"warn"`` issues a warning, ``"exclude"`` drops the client, ``None`` only
@@ -413,15 +384,16 @@ def receive(messages, *kinds, screen=False):
     Returns
     -------
     received : iterable of Message
-        The messages, read anew on each loop. ``received.senders`` has, for each of
-        them, its ``client``, ``n_samples``, ``class_counts`` and so on;
-        ``received.of_client(client)`` reads a single one again,
-        ``received.sent_by(client)`` does so whatever it counts for, and
-        ``received.clients_report`` is what stands out.
+        The messages, read anew on each loop. ``received.senders`` contains a
+        :class:`~skslot.trust.ClientFacts` for each of them.
+        ``received.clients_report`` is the :class:`~skslot.trust.ClientsReport`.
+        ``received.of_client(client)`` reads a single message again, and
+        ``received.sent_by(client)`` reads it with the counts that were sent.
 
     See Also
     --------
-    load_messages : Reads them from files.
+    load_messages : Read messages from files.
+    skslot.trust.examine_clients : Examine clients without a server step.
 
     Examples
     --------
@@ -435,6 +407,7 @@ def receive(messages, *kinds, screen=False):
     >>> [(sender.client, sender.n_samples) for sender in received.senders]
     [('A', 50), ('B', 30)]
     """
+    kinds = kinds or (Message,)
     screen = None if screen is False else ClientScreen.of(screen)
     if isinstance(messages, ReceivedMessages):
         if messages._is_final:
@@ -584,12 +557,13 @@ class MessageFiles:
                 raise MessageError("the file was changed while it was in use.")
             return Message._kinds[header["kind"]]._build(arrays, header)
         message = _message_of(arrays, header)
-        client = getattr(message, "client", None)
         # one client may send several kinds, and heads of several rounds
-        sender = message.kind, client, getattr(message, "n_rounds", None)
+        sender = message.kind, message.client, message.n_rounds
         first = self._senders.setdefault(sender, path)
-        if first != path and client is not None:
-            raise MessageError(f"{first} is from the same client already.", client)
+        if first != path and message.client is not None:
+            raise MessageError(
+                f"{first} is from the same client already.", message.client
+            )
         self._checksums[path] = checksum
         return message
 

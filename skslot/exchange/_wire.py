@@ -1,4 +1,4 @@
-"""The error of all messages that are refused."""
+"""The bytes of messages: layout, precision, checksum, and files."""
 
 import hashlib
 import json
@@ -12,6 +12,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from .. import __version__
+from .._utils import largest, wire_exponent
 
 
 class MessageError(ValueError):
@@ -84,8 +85,6 @@ NO_MESSAGE = (
     "these bytes are not a skslot message, or not all of it; if it was one, send it "
     "again ({})."
 )
-# Numbers that are looked at together.
-PIECE = 2**11
 # Exponents of scales: those of float64, denormal numbers included.
 MAX_EXPONENT = 1100
 # Types in the order of safetensors, which writes the last of them first.
@@ -121,7 +120,7 @@ def encoded_size(kind, arrays, facts, dtype):
     for name, array in arrays.items():
         sent = array.dtype
         if sent.kind == "f":
-            exponent, sent = _exponent(largest(array), dtype), np.dtype(dtype)
+            exponent, sent = wire_exponent(largest(array), dtype), np.dtype(dtype)
             if exponent:
                 scales[name] = exponent
         entries.append((-ORDER_OF_TYPES.index(sent.name), name, array.shape, sent))
@@ -183,7 +182,7 @@ def narrow(array, dtype):
         raise MessageError(f"arrays of dtype {array.dtype} cannot be sent.")
     if array.dtype.kind != "f":
         return np.asarray(array, order="C"), 0
-    exponent = _exponent(largest(array), dtype)
+    exponent = wire_exponent(largest(array), dtype)
     if exponent:
         array = np.ldexp(array, -exponent)
     return array.astype(dtype, order="C", copy=False), exponent
@@ -198,31 +197,6 @@ def widen(tensor, exponent):
         return array
     with np.errstate(over="ignore"):  # what is infinite is refused later
         return np.ldexp(array, exponent)
-
-
-def scale_on_wire(array, dtype):
-    """Exponent by which an array may have been sent in this precision, None if not."""
-    size = largest(array)
-    # the largest number may have been rounded up to a power of two
-    exponents = [_exponent(s, dtype) for s in (size, np.nextafter(size, 0.0))]
-    return next((each for each in exponents if _fits(array, each, dtype)), None)
-
-
-def _fits(array, exponent, dtype):
-    """Whether a scaled array stays as it is in this precision."""
-    scaled = (np.ldexp(piece, -exponent) for piece in pieces_of(array))
-    return all(np.array_equal(piece.astype(dtype), piece) for piece in scaled)
-
-
-def pieces_of(array):
-    """Numbers piece by piece: reading a message must not take many times its memory."""
-    numbers = array.reshape(-1)
-    return (numbers[start : start + PIECE] for start in range(0, len(numbers), PIECE))
-
-
-def largest(array):
-    """Largest absolute value, NaN if there is one, without a copy of the array."""
-    return float(max(array.max(initial=0.0), -array.min(initial=0.0)))
 
 
 def checksum(header, tensors):
@@ -277,16 +251,6 @@ def _check_dtypes(tensors, dtype):
             raise MessageError(f"{short(name)} has the dtype {tensor.dtype}.")
 
 
-def _exponent(size, dtype):
-    """Power of two that brings the largest value into the range of the dtype."""
-    if dtype == "float64":
-        return 0
-    least = {"float32": 2.0**-60, "float16": 2.0**-10}[dtype]
-    if least <= size <= float(np.finfo(dtype).max) or not size:
-        return 0
-    return int(np.frexp(size)[1]) - 14
-
-
 def _refuse_constant(name):
     raise ValueError(f"{name} in the header")
 
@@ -339,28 +303,3 @@ def _check_size(file):
             f"it has {size / 2**30:.1f} GiB, and at most {MAX_BYTES / 2**30:.0f} are "
             "read; send it with less precision or fewer features."
         )
-
-
-# ---------------------------------------------------------------------- fields
-
-
-def is_array(field):
-    """Whether a field of a message is an array of a known shape."""
-    return "shape" in field.metadata
-
-
-def is_named_arrays(field):
-    """Whether a field of a message is a dict of arrays."""
-    return "named_arrays" in field.metadata
-
-
-def is_symmetric(field):
-    """Whether a field of a message is a symmetric matrix."""
-    return field.metadata.get("symmetric", False)
-
-
-def wire_name(field):
-    """Name that an array is sent under; of symmetric matrices, a triangle is sent."""
-    if not is_symmetric(field):
-        return field.name
-    return f"{field.name.removesuffix('_covariance')}_triangle"

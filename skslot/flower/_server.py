@@ -19,12 +19,10 @@ from ..exchange import (
     FeatureSummary,
     HeadWeights,
     LinearModel,
-    Message,
     MessageError,
-    receive,
+    find_misfits,
 )
-from ..exchange._receiving import find_misfits
-from ..trust import ClientScreen, ClientsReport
+from ..trust import ClientScreen, ClientsReport, examine_clients
 from ._common import RECORD, flower_modules, split_estimator
 
 # Seconds between two looks for answers.
@@ -447,7 +445,7 @@ class Exchanges:
 
     def _without_outliers(self, step, screen, messages):
         """Report outliers, and exclude them if the screen does."""
-        report = receive(messages, Message, screen=None).clients_report
+        report = examine_clients(messages)
         if ClientScreen.of(screen).action == "exclude":
             report = report.without_outliers()
         self.clients_report = self.clients_report.merged(report)

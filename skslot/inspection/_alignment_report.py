@@ -178,10 +178,7 @@ def variance_shares(aligner):
 
 def _classes_of(message):
     """Classes that a client has rows of; none in messages without labels."""
-    if not hasattr(message, "classes"):
-        return []
-    pairs = zip(message.classes, message.counts, strict=True)
-    return [label for label, count in pairs if count]
+    return [label for label, count in message.label_counts().items() if count]
 
 
 class Report:
@@ -441,7 +438,9 @@ class MeasuredClients:
 def _client_gaussians(estimator, aligner):
     """(mean, covariance) of each client, as they are and as they are moved."""
     before = list(zip(aligner.means_, aligner.covariances_, strict=True))
-    maps = with_own_offsets(estimator, aligner.clients_.tolist(), aligner.maps_)
+    maps = with_own_offsets(
+        estimator, aligner.clients_.tolist(), aligner.maps_.values()
+    )
     after = []
     for (mean, covariance), client_map in zip(before, maps, strict=True):
         matrix, offset = client_map.affine

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from .._docstrings import document
 from .._sklearn_compat import _fit_context
 from ..base import (
     FederatedTransformer,
@@ -16,6 +17,7 @@ from ..statistics import column_moments, is_constant
 from ..trust import ClientScreen
 
 
+@document
 class FederatedScaler(FederatedTransformer):
     """Standardize features by the mean and variance of the rows of all clients.
 
@@ -32,17 +34,12 @@ class FederatedScaler(FederatedTransformer):
         Whether to take the mean off.
     with_std : bool, default=True
         Whether to divide by the standard deviation.
-    client_column : str or int, default=None
-        Name or position of the column of X that holds the client ids. None means that
-        ids are passed as ``client_ids``.
+    {client_column}
     keep_client_column : bool, default=True
-        Whether the output keeps the column of ids, in its place. Other than an aligner,
-        a scaler is seldom the last step that needs to know the client.
-    screen : None, "warn", "exclude" or ClientScreen, default="warn"
-        How to handle clients whose statistics are implausible compared with all others,
-        see :doc:`/user_guide/trust`. ``"warn"`` issues a warning, ``"exclude"`` drops
-        the client, ``None`` disables the check. ``max_share`` of a
-        :class:`~skslot.trust.ClientScreen` must be None.
+        Whether the output contains the column of client ids, in its original position.
+        The default differs from aligners because a later step usually needs the ids.
+    {screen}
+        Here, its ``max_share`` must be None.
 
     Attributes
     ----------
@@ -57,12 +54,9 @@ class FederatedScaler(FederatedTransformer):
         Number of rows; of values, for each feature, if some have more than others.
     statistics_ : ColumnStatistics
         The message of the server.
-    clients_report_ : ClientsReport
-        Share, distance and so on of each client, and who stands out.
-    n_features_in_ : int
-        Number of columns of X in ``fit``, with the client column if there is one.
-    feature_names_in_ : ndarray of shape (`n_features_in_`,)
-        Names of these columns, when all are strings.
+    {clients_report_}
+    {n_features_in_}
+    {feature_names_in_}
 
     See Also
     --------
@@ -132,8 +126,7 @@ class FederatedScaler(FederatedTransformer):
             Ignored.
         classes : array-like of shape (n_classes,), default=None
             Ignored.
-        client : object, default=None
-            Its name, for error messages.
+        {client}
 
         Returns
         -------
@@ -170,8 +163,7 @@ class FederatedScaler(FederatedTransformer):
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
-            More rows.
+        {X}
         y : array-like of shape (n_samples,), default=None
             Ignored.
         client_ids : array-like of shape (n_samples,) or scalar, default=None
@@ -205,8 +197,7 @@ class FederatedScaler(FederatedTransformer):
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
-            Features.
+        {X}
         client_ids : array-like of shape (n_samples,) or scalar, default=None
             Ignored, as all clients are scaled alike.
 

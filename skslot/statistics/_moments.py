@@ -243,7 +243,7 @@ class FeatureMoments:
                 "the rows are too far apart for float64: the fourth power of their "
                 "distances is infinite; no row was added."
             )
-        between = np.outer(own_share * other.n_samples * apart, apart)
+        between = own_share * other.n_samples * np.outer(apart, apart)
         self._scatter = self._scatter + other._scatter + between
         self._cubic = own_cubic + cubic
         self._quartic = own_quartic + quartic
@@ -337,7 +337,7 @@ def _sums_of_rows(X):
     moments = FeatureMoments(n_features)
     moments.n_samples = n
     moments.mean, moments._mean_rest = _add_exactly(centre, rest)
-    moments._scatter = sums[:-2, :-2] - np.outer(n * rest, rest)
+    moments._scatter = sums[:-2, :-2] - n * np.outer(rest, rest)  # exactly symmetric
     # the sums are around the centre; what moving there adds is taken off again
     moments._cubic = cubic - moments._sums_around(rest)[0]
     moments._quartic = quartic - moments._sums_around(rest)[1]
@@ -459,6 +459,28 @@ def lift_eigenvalues(covariance, variance=0.0):
     except np.linalg.LinAlgError:
         diagonal -= 2 * min(np.linalg.eigvalsh(lifted)[0], 0.0)
     return lifted
+
+
+def noisy_shrinkage(shrinkage):
+    """Choose the shrinkage of noisy statistics, which contain no fourth powers.
+
+    Parameters
+    ----------
+    shrinkage : {"ledoit_wolf", "oas"}, float in [0, 1] or None
+        Shrinkage of exact statistics.
+
+    Returns
+    -------
+    shrinkage : "oas", float in [0, 1] or None
+        ``"oas"`` instead of ``"ledoit_wolf"``; other values are returned unchanged.
+
+    Examples
+    --------
+    >>> from skslot.statistics import noisy_shrinkage
+    >>> noisy_shrinkage("ledoit_wolf"), noisy_shrinkage(0.1)
+    ('oas', 0.1)
+    """
+    return "oas" if shrinkage == "ledoit_wolf" else shrinkage
 
 
 def shrinkage_coefficient(shrinkage, covariance, n_samples, quartic=None):

@@ -1,4 +1,4 @@
-"""What stands out among the clients of a server step, and caps on their weight."""
+"""Screening of clients: outliers, and limits on the share of one client."""
 
 from ._screening import (
     ClientFacts,
@@ -7,7 +7,6 @@ from ._screening import (
     ClientsReport,
     cap_shares,
     examine_clients,
-    guard_clients,
 )
 
 __all__ = [
@@ -17,5 +16,4 @@ __all__ = [
     "ClientsReport",
     "cap_shares",
     "examine_clients",
-    "guard_clients",
 ]

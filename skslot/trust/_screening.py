@@ -1,6 +1,6 @@
 """How a server step handles implausible and dominant clients."""
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from math import isnan, nan
 from numbers import Real
@@ -8,7 +8,7 @@ from statistics import median
 
 import numpy as np
 
-from .._utils import shorten, text_table, warn_user
+from .._utils import number_unnamed, shorten, text_table, warn_user
 from ..statistics import is_constant
 
 ACTIONS = (None, "warn", "exclude")
@@ -34,7 +34,7 @@ class ClientScreen:
 
     See Also
     --------
-    guard_clients : Apply an action to a list of clients.
+    examine_clients : Examine clients and apply an action to outliers.
     cap_shares : Compute the weights of clients under a limit.
 
     Examples
@@ -90,15 +90,15 @@ class ClientScreen:
 def cap_shares(n_samples, max_share):
     """Lower the weights of large clients until nobody has more than a share of all.
 
-    Weights are the largest ``w <= n_samples`` with ``w <= max_share * sum(w)``: those
-    of clients that are too large are all the same, and nobody else's change.
+    Weights are the largest ``w <= n_samples`` with ``w <= max_share * sum(w)``. All
+    clients that are too large get the same weight, and all other weights stay the same.
 
     Parameters
     ----------
     n_samples : array-like of shape (n_clients,)
-        Weight of each client without a cap, such as its number of rows.
+        Weight of each client without a limit, such as its number of samples.
     max_share : float
-        Most that one client may have of the sum of weights, at least 1 / n_clients.
+        Maximum share of one client in the sum of weights, at least 1 / n_clients.
 
     Returns
     -------
@@ -145,55 +145,66 @@ SKETCH = 32
 
 @dataclass(frozen=True)
 class ClientFacts:
-    """What a server compares one client with others by.
+    """What is kept of a message when many are compared.
 
-    All but the first two may be missing: not every message says it.
+    Usually made by :meth:`skslot.exchange.Message.facts`. Everything but the name may
+    be missing, because not every message contains it.
 
     Parameters
     ----------
     client : object
         Name of the client.
-    n_samples : float
-        Number of its rows.
+    n_samples : float, default=None
+        Number of samples.
     mean : ndarray of shape (n_features,), default=None
-        Their mean.
+        Mean of the features.
     variances : ndarray of shape (n_features,), default=None
         Variance of each feature.
     classes : tuple, default=()
-        Labels of the classes that it holds.
+        Labels of the classes that the client has samples of.
     sketches : ndarray of shape (n_classes, n_numbers), default=None
-        A few numbers that stand for the mean of each class, see :meth:`from_moments`.
+        A few numbers that represent the mean of each class, see :meth:`from_moments`.
     offsets : ndarray of shape (n_classes,), default=None
-        Distance of the mean of each class from that of the client.
+        Distance of the mean of each class from the mean of the client.
     within : float, default=None
         Variance around class means, summed over features.
     head_norms : tuple of float, default=None
-        Norms of the weights and of the intercepts of a head that the client trained.
+        Norms of the weights and of the intercepts that the client trained.
     n_values : ndarray of shape (n_features,), default=None
-        Values of each feature that are not missing. If it is given, features are those
-        of a table as they were recorded, each with a unit of its own, and are compared
-        one by one as well.
+        Number of values of each feature that are not missing. If it is given, features
+        are the columns of a table as they were recorded. Each has a unit of its own and
+        is also compared by itself.
     feature_names : list of str, default=None
-        What the columns of a table are called. If only these are given, something may
-        have been made of columns, and each is compared by its unit alone.
+        Names of the columns of a table. If these are given without ``n_values``,
+        columns may have been transformed, and each is compared by its unit alone.
+    kind : type, default=None
+        Class of the message.
+    class_counts : dict, default={}
+        Number of samples by label.
+    traits : dict, default={}
+        What must be the same in all messages of one exchange.
+    path : path-like, default=None
+        File of the message.
+    is_private : bool, default=False
+        Whether the message has a guarantee of differential privacy.
 
     See Also
     --------
-    examine_clients : Compares clients.
+    examine_clients : Compare clients.
 
     Examples
     --------
     >>> import numpy as np
-    >>> from skslot.trust import ClientFacts
-    >>> means = {"cat": (2, np.array([0.0, 1.0])), "dog": (2, np.array([2.0, 1.0]))}
-    >>> mean, variances = np.array([1.0, 1.0]), np.array([2.0, 1.0])
-    >>> facts = ClientFacts.from_moments("A", 4, mean, variances, means)
-    >>> facts.within, facts.trace
-    (2.0, 3.0)
+    >>> from skslot import FedCGSClassifier
+    >>> X = np.array([[0.0, 1.0], [2.0, 1.0], [5.0, 5.0]])
+    >>> message = FedCGSClassifier().client_update(X, ["a", "a", "b"], client="A")
+    >>> facts = message.facts()
+    >>> facts.n_samples, facts.class_counts
+    (3, {'a': 2, 'b': 1})
     """
 
     client: object
-    n_samples: float
+    n_samples: float | None = None
     mean: np.ndarray | None = None
     variances: np.ndarray | None = None
     classes: tuple = ()
@@ -203,6 +214,11 @@ class ClientFacts:
     head_norms: tuple | None = None
     n_values: np.ndarray | None = None
     feature_names: list | None = None
+    kind: type | None = None
+    class_counts: dict = field(default_factory=dict)
+    traits: dict = field(default_factory=dict)
+    path: object = None
+    is_private: bool = False
 
     @classmethod
     def from_moments(
@@ -213,91 +229,94 @@ class ClientFacts:
         variances=None,
         class_means=None,
         head=(),
+        n_values=None,
         feature_names=None,
+        **others,
     ):
-        """Facts from the moments of a client, its class means and its head.
+        """Summarise the moments of a client, its class means and what it trained.
 
         Parameters
         ----------
         client : object
             Name of the client.
         n_samples : float
-            Number of rows.
+            Number of samples.
         mean : ndarray of shape (n_features,), default=None
-            Their mean.
+            Mean of the features.
         variances : ndarray of shape (n_features,), default=None
             Variance of each feature.
         class_means : dict, default=None
-            For each label the number of rows and their mean, as
-            :func:`skslot.statistics.class_means` has them.
+            Number of samples and their mean by label, as returned by
+            :func:`skslot.statistics.class_means`.
         head : iterable of ndarray, default=()
-            Weights of a head; vectors are taken as intercepts.
+            Weights that the client trained. Vectors are taken as intercepts.
+        n_values : ndarray of shape (n_features,), default=None
+            Number of values of each feature that are not missing.
         feature_names : list of str, default=None
-            What the features are called, if they are the columns of a table.
+            Names of the features, if they are the columns of a table.
+        **others : dict
+            Other parameters of the class.
 
         Returns
         -------
         facts : ClientFacts
-            What is kept; of each class mean no more than 32 numbers.
+            The record. It keeps at most 32 numbers of each class mean.
         """
-        names = _checked_names(feature_names, mean)
-        norms = _norms(head)
+        if mean is None or len(feature_names or ()) != len(mean):
+            feature_names = None  # other names, as in a forged message
         if variances is not None:
-            variances = _without_rounding(variances, mean, n_samples)
-        if mean is None or not class_means:
-            others = {"head_norms": norms, "feature_names": names}
-            return cls(client, n_samples, mean, variances, **others)
-        counts = np.array([count for count, _ in class_means.values()], np.float64)
-        apart = np.array([each for _, each in class_means.values()]) - mean
-        squares = np.square(apart).sum(axis=1)
-        within = None
-        if variances is not None:
-            between = counts @ squares / counts.sum()
-            within = max(float(np.sum(variances) - between), 0.0)
-        described = tuple(class_means), sketch(apart + mean), np.sqrt(squares)
-        described += within, norms, None, names
-        return cls(client, n_samples, mean, variances, *described)
+            rows = n_samples if n_values is None else n_values
+            variances = np.where(is_constant(variances, mean, rows), 0.0, variances)
+        if class_means:
+            counts = np.array([count for count, _ in class_means.values()], np.float64)
+            centres = np.array([each for _, each in class_means.values()])
+            squares = np.square(centres - mean).sum(axis=1)
+            others |= {
+                "classes": tuple(class_means),
+                "sketches": sketch(centres),
+                "offsets": np.sqrt(squares),
+            }
+            if variances is not None:
+                between = counts @ squares / counts.sum()
+                others["within"] = max(float(np.sum(variances) - between), 0.0)
+        return cls(
+            client,
+            n_samples,
+            mean,
+            variances,
+            head_norms=_norms(head),
+            n_values=n_values,
+            feature_names=feature_names,
+            **others,
+        )
 
-    @classmethod
-    def from_columns(cls, client, n_samples, moments, feature_names=None):
-        """Facts from the moments of the columns of a table.
+    @property
+    def n_features(self):
+        """Number of features."""
+        return self.traits["number of features"]
 
-        Parameters
-        ----------
-        client : object
-            Name of the client.
-        n_samples : float
-            Number of rows.
-        moments : ColumnMoments
-            Number of values of each column, their means, and sums of squared distances
-            from these, as :func:`skslot.statistics.column_moments` has them.
-        feature_names : list of str, default=None
-            What the columns are called.
+    @property
+    def encoder(self):
+        """Fingerprint of the encoder."""
+        return self.traits["encoder"]
 
-        Returns
-        -------
-        facts : ClientFacts
-            What is kept.
-        """
-        counts, means, squares = moments
-        variances = squares / np.maximum(counts, 1)
-        variances = _without_rounding(variances, means, counts)
-        names = _checked_names(feature_names, means)
-        others = {"n_values": counts, "feature_names": names}
-        return cls(client, n_samples, means, variances, **others)
+    @property
+    def has_labels(self):
+        """Whether the message describes classes."""
+        return "kind of labels" in self.traits
 
     def name_of(self, column):
-        """What a feature is called, in words.
+        """Return the name of a feature in words.
 
         Parameters
         ----------
         column : int
-            Its position.
+            Position of the feature.
 
         Returns
         -------
         text : str
-            Its name, or its number, from 1 on.
+            The name, or the number counted from 1.
         """
         if self.feature_names is None:
             return f"feature {column + 1}"
@@ -319,17 +338,6 @@ class ClientFacts:
     def length(self):
         """Root of the mean squared length of a row."""
         return float(np.sqrt(np.sum(np.square(self.mean)) + self.trace))
-
-
-def _checked_names(names, mean):
-    """Names of features; None if there are others, as in a forged message."""
-    is_right = names is not None and mean is not None and len(names) == len(mean)
-    return names if is_right else None
-
-
-def _without_rounding(variances, mean, n_samples):
-    """Variances, zero where a feature does not vary but for rounding."""
-    return np.where(is_constant(variances, mean, n_samples), 0.0, variances)
 
 
 def _norms(head):
@@ -671,159 +679,184 @@ ALIKE = 1.5
 MAD = 1.4826
 
 
-def examine_clients(facts):
-    """Find out which clients stand out among all.
+REMEDY = "If this is expected, set screen=None; screen='exclude' drops the client."
+
+
+def examine_clients(messages, action=None):
+    """Examine clients and apply an action to outliers.
+
+    This function is the only definition of an outlying client. The ``screen`` parameter
+    of all estimators calls it.
 
     Parameters
     ----------
-    facts : list of ClientFacts
-        What is known of each client.
+    messages : iterable of Message or ClientFacts
+        The message of each client, or the :meth:`~skslot.exchange.Message.facts` on it.
+        Messages are read one by one.
+    action : None, "warn" or "exclude", default=None
+        How to handle outliers. ``"warn"`` issues a warning, ``"exclude"`` marks them as
+        excluded and issues a warning, ``None`` only reports them. It is an error to
+        exclude so many that fewer than two clients, or no majority, remain.
 
     Returns
     -------
     report : ClientsReport
-        What was found of each client, and why it stands out if it does.
+        Figures of each client, and the reason if it is an outlier.
 
     See Also
     --------
-    ClientsReport : What the numbers mean.
+    ClientsReport : Meaning of the figures.
+    ClientScreen : Action and limit as a parameter of estimators.
 
     Notes
     -----
-    The distance of a client is the 2-Wasserstein distance of Gaussians with the mean
-    and the variances of its features from one with the medians of these over clients.
-    Correlations of features are not looked at, so that a thousand clients need no more
-    memory than their means. Its unit is an ordinary distance (median plus median
-    absolute deviation over clients) or the median spread of rows around the mean of
-    their client, whichever is larger. Those that stand out are taken out of these
-    medians, and all are measured again, until nobody else stands out or no majority is
-    left. Features of a table are looked at one by one too: one whose mean and deviation
-    are both ten times those of others, or a tenth, has another unit, and one whose mean
-    is ten deviations away stands out as well, unless it has only zeros and ones. Of two
-    clients, each is measured by the size of the other's rows, as there is no ordinary
-    distance.
+    The distance of a client is the 2-Wasserstein distance between two Gaussians: one
+    with the mean and the variances of its features, the other with the medians of these
+    over clients. Correlations of features are ignored, so that a thousand clients need
+    no more memory than their means. The unit is an ordinary distance (median plus
+    median absolute deviation over clients) or the median spread of samples around the
+    mean of their client, whichever is larger. Outliers are taken out of these medians,
+    and all clients are measured again, until no more are found or no majority is left.
+
+    Features of a table are examined one by one too. A feature has another unit if its
+    mean and deviation are both ten times those of others, or a tenth. A feature whose
+    mean is ten deviations away is an outlier as well, unless it has only zeros and
+    ones. Of two clients, each is measured by the size of the other's samples, as there
+    is no ordinary distance.
 
     Examples
     --------
     >>> import numpy as np
-    >>> from skslot.trust import ClientFacts, examine_clients
+    >>> from skslot import FederatedOTAligner
+    >>> from skslot.trust import examine_clients
+    >>> rng, aligner = np.random.default_rng(0), FederatedOTAligner()
     >>> units = {"A": 1, "B": 1, "C": 1, "D": 1000}
-    >>> facts = [
-    ...     ClientFacts(name, 50, mean=np.full(4, unit), variances=np.full(4, unit**2))
+    >>> messages = [
+    ...     aligner.client_update(unit * rng.normal(1, 1, size=(50, 4)), client=name)
     ...     for name, unit in units.items()
     ... ]
-    >>> examine_clients(facts).outliers["D"]
-    'its features are about 1,000 times larger than those of others: other units ...'
+    >>> examine_clients(messages).outliers["D"]
+    'its features are about ... times larger than those of others: other units ...'
     """
-    n_clients, facts = len(facts), _without_gaps(facts)
+    clients = [m if isinstance(m, ClientFacts) else m.facts() for m in messages]
+    report = _report_on(_without_gaps(clients))
+    found = report.outliers
+    if not found or action is None:
+        return report
+    if action == "exclude":
+        report = report.without_outliers()
+    for client, reason in found.items():
+        name = "the client" if client is None else f"client {client!r}"
+        if action == "exclude":
+            warn_user(f"{name} was left out: {reason}")
+        else:
+            warn_user(f"{name} stands out: {reason} {REMEDY}")
+    return report
+
+
+def _report_on(clients):
+    """Measure all clients, without outliers among those that they are measured by."""
+    n_clients = len(clients)
     fewest = max(2, n_clients // 2 + 1)
-    stands_out = np.zeros(n_clients, dtype=bool)
+    is_outlier = np.zeros(n_clients, dtype=bool)
     while True:
-        figures = [
-            _Figures(*each) for each in zip(*_measure(facts, ~stands_out), strict=True)
-        ]
+        figures = _measure(clients, ~is_outlier)
         reasons = [
-            each.reasons(known, n_clients == 2)
-            for each, known in zip(figures, facts, strict=True)
+            _reasons(client, n_clients, **{name: v[k] for name, v in figures.items()})
+            for k, client in enumerate(clients)
         ]
-        found = stands_out | np.array([bool(each) for each in reasons])
-        if n_clients < 3 or (found == stands_out).all():
+        found = is_outlier | np.array([bool(each) for each in reasons], dtype=bool)
+        if n_clients < 3 or (found == is_outlier).all():
             break
-        stands_out = found
-        if np.sum(~stands_out) < fewest:
+        is_outlier = found
+        if np.sum(~is_outlier) < fewest:
             break
-    total = sum(each.n_samples for each in facts)
+    total = sum(each.n_samples for each in clients)
+    names = number_unnamed([each.client for each in clients])
     return ClientsReport(
         [
             ClientFinding(
-                known.client,
-                known.n_samples,
-                known.n_samples / total,
-                each.distance,
-                each.trace_ratio,
-                each.class_distance,
-                each.head_ratio,
-                "; ".join(why) or None,
+                names[k],
+                each.n_samples,
+                each.n_samples / total,
+                *(figures[name][k] for name in COLUMNS),
+                "; ".join(reasons[k]) or None,
             )
-            for known, each, why in zip(facts, figures, reasons, strict=True)
+            for k, each in enumerate(clients)
         ]
     )
 
 
-@dataclass
-class _Figures:
-    """What is measured of one client."""
-
-    distance: float
-    length_ratio: float
-    trace_ratio: float
-    class_distance: float
-    worst_class: object
-    head_ratio: float
-    row_ratio: float
-    column: str | None
-
-    def reasons(self, facts, is_one_of_two):
-        """Why the client stands out, in words."""
-        reasons, what = [], None
-        # another unit changes the spread of rows as well, and a shift does not
-        sizes = self.length_ratio, np.sqrt(self.trace_ratio)
-        size, is_judged = self.length_ratio, facts.n_samples >= FEWEST_ROWS
-        is_large = np.fmin(*sizes) >= MOST_DISTANCE
-        is_small = np.fmax(*sizes) < 1 / MOST_DISTANCE and np.fmin(*sizes) > 0
-        if self.distance > MOST_DISTANCE:
-            what = f"{_number(self.distance)} ordinary distances away from"
-            if is_large:
-                what = f"about {_times(size)} larger than"
-        elif is_small and is_judged and not is_one_of_two:
-            what = f"about {_times(1 / size)} smaller than"
-        if what is not None:
-            either = " It may as well be the other of the two." * is_one_of_two
-            reasons.append(
-                f"its features are {what} those of others: other units or another "
-                f"encoder?{either}"
-            )
-        if self.column is not None and not reasons:
-            reasons.append(self.column)
-        if self.class_distance > MOST_DISTANCE and not reasons:
-            reasons.append(
-                f"its mean of class {self.worst_class!r} is "
-                f"{_number(self.class_distance)} standard deviations within a class "
-                "away from where it should be: wrong labels, or a forged message?"
-            )
-        if self.row_ratio > MOST_ROWS:
-            reasons.append(
-                f"it says that it has {_number(facts.n_samples)} rows, "
-                f"{_times(self.row_ratio)} as many as all others together: a wrong "
-                "count?"
-            )
-        if self.head_ratio > MOST_WEIGHTS or 0 < self.head_ratio < 1 / MOST_WEIGHTS:
-            is_larger = self.head_ratio > 1
-            ratio = self.head_ratio if is_larger else 1 / self.head_ratio
-            reasons.append(
-                f"its weights are {_times(ratio)} {'larg' if is_larger else 'small'}er "
-                "than those of others: other units, or training that diverged?"
-            )
-        return reasons
+def _reasons(
+    client,
+    n_clients,
+    distance,
+    length_ratio,
+    trace_ratio,
+    class_distance,
+    worst_class,
+    head_ratio,
+    row_ratio,
+    column,
+):
+    """Why a client is an outlier, in words."""
+    reasons, what = [], None
+    # another unit changes the spread of rows as well, and a shift does not
+    sizes = length_ratio, np.sqrt(trace_ratio)
+    is_large = np.fmin(*sizes) >= MOST_DISTANCE
+    is_small = np.fmax(*sizes) < 1 / MOST_DISTANCE and np.fmin(*sizes) > 0
+    if distance > MOST_DISTANCE:
+        what = f"{_number(distance)} ordinary distances away from"
+        if is_large:
+            what = f"about {_times(length_ratio)} larger than"
+    elif is_small and client.n_samples >= FEWEST_ROWS and n_clients != 2:
+        what = f"about {_times(1 / length_ratio)} smaller than"
+    if what is not None:
+        either = " It may as well be the other of the two." * (n_clients == 2)
+        reasons.append(
+            f"its features are {what} those of others: other units or another "
+            f"encoder?{either}"
+        )
+    if column is not None and not reasons:
+        reasons.append(column)
+    if class_distance > MOST_DISTANCE and not reasons:
+        reasons.append(
+            f"its mean of class {worst_class!r} is {_number(class_distance)} standard "
+            "deviations within a class away from where it should be: wrong labels, or "
+            "a forged message?"
+        )
+    if row_ratio > MOST_ROWS:
+        reasons.append(
+            f"it says that it has {_number(client.n_samples)} rows, "
+            f"{_times(row_ratio)} as many as all others together: a wrong count?"
+        )
+    if head_ratio > MOST_WEIGHTS or 0 < head_ratio < 1 / MOST_WEIGHTS:
+        is_larger = head_ratio > 1
+        ratio = head_ratio if is_larger else 1 / head_ratio
+        reasons.append(
+            f"its weights are {_times(ratio)} {'larg' if is_larger else 'small'}er "
+            "than those of others: other units, or training that diverged?"
+        )
+    return reasons
 
 
-def _measure(facts, kept):
-    """Figures of all clients, by those that are kept."""
-    distances, lengths, traces, unit = _measure_features(facts, kept)
-    class_distances, worst = _measure_classes(facts, kept, unit)
-    rows = np.array([each.n_samples for each in facts], dtype=np.float64)
+def _measure(clients, kept):
+    """Figures of all clients, measured by those that are kept."""
+    distances, lengths, traces, unit = _measure_features(clients, kept)
+    class_distances, worst = _measure_classes(clients, kept, unit)
+    rows = np.array([each.n_samples for each in clients], dtype=np.float64)
     least = np.where(kept, np.maximum(rows, FEWEST_ROWS), 0.0)
     rest = np.sum(least) - least
-    return (
-        distances,
-        lengths,
-        traces,
-        class_distances,
-        worst,
-        _measure_heads(facts, kept),
-        np.divide(rows, rest, out=np.zeros_like(rows), where=rest > 0),
-        _judge_columns(facts, kept),
-    )
+    return {
+        "distance": distances,
+        "length_ratio": lengths,
+        "trace_ratio": traces,
+        "class_distance": class_distances,
+        "worst_class": worst,
+        "head_ratio": _measure_heads(clients, kept),
+        "row_ratio": np.divide(rows, rest, out=np.zeros_like(rows), where=rest > 0),
+        "column": _judge_columns(clients, kept),
+    }
 
 
 def _without_gaps(facts):
@@ -1044,62 +1077,3 @@ def _number(value):
         return f"{value:.0e}"
     rounded = float(f"{value:.2g}")
     return f"{rounded:,.0f}" if rounded >= 10 else f"{rounded:g}"
-
-
-# ------------------------------------------------------------------ guard
-
-
-REMEDY = "If this is expected, set screen=None; screen='exclude' drops the client."
-
-
-def guard_clients(facts, action="warn"):
-    """Examine clients and apply an action to outliers.
-
-    Parameters
-    ----------
-    facts : list of ClientFacts
-        What is known of each client.
-    action : None, "warn" or "exclude", default="warn"
-        How to handle outliers. ``"warn"`` issues a warning, ``"exclude"`` marks them as
-        excluded and issues a warning, ``None`` only reports them. It is an error to
-        exclude so many that fewer than two clients, or no majority, remain.
-
-    Returns
-    -------
-    report : ClientsReport
-        What was found.
-
-    See Also
-    --------
-    examine_clients : Examine clients without an action.
-    ClientScreen : Action and limit as a parameter of estimators.
-
-    Examples
-    --------
-    >>> from skslot.trust import ClientFacts, guard_clients
-    >>> rows = {"A": 50, "B": 40, "C": 60, "D": 10**8}
-    >>> facts = [ClientFacts(name, count) for name, count in rows.items()]
-    >>> print(guard_clients(facts, None))
-    client       rows   share
-    A              50    0.0%
-    B              40    0.0%
-    C              60    0.0%
-    D       100000000  100.0%
-    client 'D' stands out: it says that it has 1e+08 rows, 670,000 times as many as ...
-    """
-    report = examine_clients(facts)
-    found = report.outliers
-    if not found or action is None:
-        return report
-    if action == "exclude":
-        report = report.without_outliers()
-        said, remedy = "was left out", ""
-    else:
-        said, remedy = "stands out", REMEDY
-    for client, reason in found.items():
-        warn_user(f"{_named(client)} {said}: {reason} {remedy}".rstrip())
-    return report
-
-
-def _named(client):
-    return "the client" if client is None else f"client {client!r}"

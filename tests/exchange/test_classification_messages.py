@@ -11,7 +11,8 @@ from safetensors.numpy import save
 from skslot import FedCGSClassifier, FederatedOTAligner, FedPFTClassifier
 from skslot._utils import unpack_triangle
 from skslot.exchange import ClassMixtures, ClassStatistics, LinearModel, MessageError
-from skslot.exchange._wire import WIRE_DTYPES, checksum, is_array
+from skslot.exchange._message import is_array
+from skslot.exchange._wire import WIRE_DTYPES, checksum
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.standard_normal((60, 4)) * [1, 2, 3, 4] + 5, np.array(list("abc") * 20)

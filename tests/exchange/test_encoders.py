@@ -13,8 +13,8 @@ from skslot.exchange import (
     MessageError,
     feature_fingerprint,
     fingerprint_names,
+    receive,
 )
-from skslot.exchange._receiving import receive
 from skslot.exchange._wire import decode
 
 RNG = np.random.default_rng(0)

@@ -14,8 +14,7 @@ from skslot import (
     FederatedOTAligner,
     FedPFTClassifier,
 )
-from skslot.exchange import AlignmentReference
-from skslot.exchange._receiving import find_misfits
+from skslot.exchange import AlignmentReference, find_misfits
 from skslot.flower import make_client_app
 
 ALIGNER = FederatedOTAligner()

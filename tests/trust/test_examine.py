@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from skslot.statistics import class_means
-from skslot.trust import ClientFacts, ClientsReport, examine_clients, guard_clients
+from skslot.trust import ClientFacts, ClientsReport, examine_clients
 
 RNG = np.random.default_rng(0)
 
@@ -57,7 +57,7 @@ def test_a_poisoned_client_stands_out_alone_and_with_the_reason(poison, n_client
     assert list(report.outliers) == [1]
     assert report[1].stands_out
     with pytest.warns(UserWarning, match=words):
-        guard_clients(facts_of(clients))
+        examine_clients(facts_of(clients), "warn")
 
 
 @pytest.mark.parametrize("n_clients", [3, 5])
@@ -189,7 +189,7 @@ def test_no_majority_is_an_error_to_leave_out(n_clients):
         X, y = clients[client]
         clients[client] = 1000.0 ** (client + 1) * X, y
     with pytest.raises(ValueError, match="would leave .* no measure .*features are"):
-        guard_clients(facts_of(clients), "exclude")
+        examine_clients(facts_of(clients), "exclude")
 
 
 def test_a_site_with_other_classes_does_not_stand_out():

@@ -1,13 +1,83 @@
-"""What the server sends back: classifiers."""
+"""The messages that servers send back."""
 
 from dataclasses import replace
+from numbers import Integral
 
 import numpy as np
 from scipy.special import softmax
 
-from ._alignment import AlignmentReference, check_reference
-from ._message import Message, check_number, check_weights
+from ._message import MAX_COUNT, Message, check_covariance, check_number, check_weights
 from ._receiving import check_same_features
+from ._wire import MessageError
+
+LARGEST = np.finfo(np.float64).max
+
+
+class AlignmentReference(Message):
+    """What the server sends back: the Gaussian that all clients are moved towards.
+
+    The ``reference_`` of a fitted :class:`skslot.FederatedOTAligner`.
+
+    Parameters
+    ----------
+    mean : ndarray of shape (n_features,)
+        Weighted mean of the clients' means.
+    covariance : ndarray of shape (n_features, n_features)
+        Bures-Wasserstein barycenter of the clients' shrunk covariances. Its upper
+        triangle is sent.
+    n_iter : int
+        Passes that the barycenter took.
+    residual : float
+        Its scale-free residual.
+    tau : float, default=None
+        Strength of the alignment, when the server chose it (``tau="auto"``).
+    encoder : str, default=None
+        Fingerprint of what made the features, see :meth:`with_encoder`.
+
+    See Also
+    --------
+    ClientStatistics : What the clients sent.
+    skslot.geometry.bures_barycenter : Computes the covariance.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skslot import FederatedOTAligner
+    >>> rng, aligner = np.random.default_rng(0), FederatedOTAligner()
+    >>> sites = [rng.normal(size=(50, 3)), rng.normal(2, 3, size=(60, 3))]
+    >>> messages = [aligner.client_update(X, client=i) for i, X in enumerate(sites)]
+    >>> aligner.server_aggregate(messages).reference_
+    AlignmentReference(n_features=3, n_iter=..., residual=...)
+    """
+
+    kind = "alignment reference"
+
+    mean: np.ndarray = Message.array("m", meaning="mean of the reference")
+    covariance: np.ndarray = Message.array(
+        "m", "m", meaning="covariance of the reference, upper triangle", symmetric=True
+    )
+    n_iter: int = Message.fact("passes of the solver")
+    residual: float = Message.fact("its residual")
+    tau: float | None = Message.fact("strength of the alignment", default=None)
+    encoder: str | None = Message.fact("fingerprint of the encoder", default=None)
+
+    def __repr__(self):
+        return (
+            f"AlignmentReference(n_features={len(self.mean)}, n_iter={self.n_iter}, "
+            f"residual={self.residual:.1e})"
+        )
+
+    def _check_values(self, sizes, deep):
+        if self.tau is not None:
+            check_number("tau", self.tau, 0, 1)
+        check_reference(self, deep)
+
+
+def check_reference(message, deep):
+    """Refuse what no server can have found."""
+    check_number("n_iter", message.n_iter, 0, MAX_COUNT, Integral)
+    check_number("residual", message.residual, 0, LARGEST)
+    check_covariance("the covariance", message.covariance, deep)
 
 
 class LinearModel(Message):
@@ -216,3 +286,61 @@ class AlignedModel(Message):
         check_weights(self.classes, sizes["r"])
         check_number("tau", self.tau, 0, 1)
         check_reference(self, deep)
+
+
+class FeatureScale(Message):
+    """What the server sends back: the origin and the unit of all features.
+
+    Usually made by :meth:`skslot.FedAvgClassifier.server_scale`.
+
+    Parameters
+    ----------
+    mean : ndarray of shape (n_features,)
+        Mean of the rows of all clients.
+    scale : float
+        Root of their variance, averaged over features.
+    encoder : str, default=None
+        Fingerprint of what made the features, see :meth:`with_encoder`.
+
+    See Also
+    --------
+    FeatureSummary : What the clients sent.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skslot.exchange import FeatureScale
+    >>> FeatureScale(np.array([1.0, 2.0]), 0.5).apply(np.array([[1.0, 3.0]]))
+    array([[0., 2.]], dtype=float32)
+    """
+
+    kind = "feature scale"
+
+    mean: np.ndarray = Message.array("m", meaning="mean of the rows of all clients")
+    scale: float = Message.fact("root of their variance, averaged over features")
+    encoder: str | None = Message.fact("fingerprint of the encoder", default=None)
+
+    def apply(self, X):
+        """Centre rows and divide them by the scale.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        X_scaled : ndarray of shape (n_samples, n_features)
+            The rows to train on, in float32.
+        """
+        with np.errstate(over="ignore"):
+            # in float64, as offsets may be much larger than the spread
+            scaled = ((X - self.mean) / self.scale).astype(np.float32)
+        if not np.isfinite(scaled).all():
+            raise MessageError(
+                "mean and scale do not fit these rows: scaled, they are infinite."
+            )
+        return scaled
+
+    def _check_values(self, sizes, deep):
+        check_number("scale", self.scale, np.finfo(np.float64).tiny, LARGEST)

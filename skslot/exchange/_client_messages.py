@@ -1,13 +1,24 @@
-"""What clients send for the classifiers that need no training."""
+"""The messages that clients send."""
 
 from dataclasses import replace
+from functools import cached_property
+from numbers import Integral
 
 import numpy as np
 
-from .._utils import packed_diagonal, unpack_triangle
-from ..statistics import average_rows, floor_shrinkage, shrinkage_coefficient
-from ._alignment import ClientStatistics
+from .._utils import largest, packed_diagonal, unpack_triangle
+from ..statistics import (
+    ColumnMoments,
+    average_rows,
+    floor_shrinkage,
+    is_constant,
+    merge_column_moments,
+    shrink_covariance,
+    shrinkage_coefficient,
+)
 from ._message import (
+    MAX_COUNT,
+    WEIGHT_TOLERANCE,
     Message,
     check_choice,
     check_counts,
@@ -16,10 +27,8 @@ from ._message import (
     check_scatter,
     check_variances,
 )
-from ._wire import MessageError, largest, short
+from ._wire import MessageError, short
 
-# Shares of components, each rounded by the wire, add up to 1 but for this much.
-WEIGHT_TOLERANCE = 0.01
 # How the rows of a core-set are chosen, and by which of these they are real ones.
 CORESET_METHODS = ("kmeans", "herding", "confident")
 REAL_ROWS = ("herding", "confident")
@@ -29,17 +38,172 @@ CURVATURES = ("none", "gram", "diag", "kfac")
 EM_ROUNDING = 1e-12
 
 
-class _ClassMessage(Message):
-    """A message on classes, of which it has counts and means."""
+class ClientStatistics(Message):
+    """Number of samples, mean, covariance and shrinkage of the features of a client.
+
+    No row and no label is in it. Usually made by
+    :meth:`skslot.FederatedOTAligner.client_update`.
+
+    Parameters
+    ----------
+    n_samples : int
+        Number of rows that were summarised.
+    mean : ndarray of shape (n_features,)
+        Their mean.
+    covariance : ndarray of shape (n_features, n_features)
+        Their sample covariance, without shrinkage. Its upper triangle is sent.
+    shrinkage : float
+        Weight of the identity in the shrunk covariance, in [0, 1].
+    client : object, default=None
+        Name of the client, for error messages.
+    encoder : str, default=None
+        Fingerprint of what made the features, see :meth:`with_encoder`.
+    privacy : dict, default=None
+        Guarantee of differential privacy, see :meth:`release`; None if there is none.
+
+    See Also
+    --------
+    AlignmentReference : What the server makes of these and sends back.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skslot import FederatedOTAligner
+    >>> rows = np.random.default_rng(0).normal(size=(50, 3))
+    >>> statistics = FederatedOTAligner().client_update(rows, client="A")
+    >>> statistics
+    ClientStatistics(client='A', n_samples=50, n_features=3, shrinkage=...)
+    >>> statistics.covariance.shape
+    (3, 3)
+    """
+
+    kind = "client statistics"
+
+    n_samples: int = Message.fact("number of rows")
+    mean: np.ndarray = Message.array("m", meaning="mean of the rows")
+    covariance: np.ndarray = Message.array(
+        "m", "m", meaning="covariance of the rows, upper triangle", symmetric=True
+    )
+    shrinkage: float = Message.fact("weight of the identity in the covariance")
+    client: object = Message.fact("name of the client", default=None)
+    encoder: str | None = Message.fact("fingerprint of the encoder", default=None)
+    privacy: dict | None = Message.fact(
+        "guarantee of differential privacy", default=None
+    )
+
+    @classmethod
+    def from_moments(cls, moments, shrinkage="ledoit_wolf", client=None):
+        """Summarise rows by their moments.
+
+        Parameters
+        ----------
+        moments : FeatureMoments
+            Moments of the rows. The message keeps them, but they are not sent.
+        shrinkage : {"ledoit_wolf", "oas"} or float in [0, 1], default="ledoit_wolf"
+            Weight of the identity. It is raised if the shrunk covariance would be
+            nearly singular.
+        client : object, default=None
+            Name of the client.
+
+        Returns
+        -------
+        statistics : ClientStatistics
+            The message.
+        """
+        sample, coefficient = moments.sample_covariance(), moments.shrinkage(shrinkage)
+        coefficient = floor_shrinkage(sample, coefficient)
+        message = cls(moments.n_samples, moments.mean, sample, coefficient, client)
+        vars(message)["moments"] = moments
+        return message
+
+    @classmethod
+    def release(cls, budget, X, client=None, shrinkage="oas"):
+        """Message with a guarantee of differential privacy.
+
+        Parameters
+        ----------
+        budget : PrivacyBudget
+            The guarantee.
+        X : array-like of shape (n_samples, n_features)
+            Rows of the client.
+        client : object, default=None
+            Its name.
+        shrinkage : "oas" or float in [0, 1], default="oas"
+            Weight of the identity, computed from the noisy covariance.
+
+        Returns
+        -------
+        statistics : ClientStatistics
+            A new release of these rows.
+        """
+        found = budget.release(X)
+        n_samples = int(found.counts[0])
+        return cls(
+            n_samples,
+            found.means[0],
+            found.covariance,
+            shrinkage_coefficient(shrinkage, found.covariance, n_samples),
+            client,
+            privacy=budget.guarantee,
+        )
+
+    def __repr__(self):
+        return (
+            f"ClientStatistics(client={self.client!r}, n_samples={self.n_samples}, "
+            f"n_features={self.n_features}, shrinkage={self.shrinkage:.3g})"
+        )
 
     @property
-    def n_samples(self):
-        """Number of rows."""
-        return self.counts.sum(dtype=np.result_type(self.counts, np.int64)).item()
+    def shrunk_covariance(self):
+        """Shrunk covariance, which alignment works with."""
+        return shrink_covariance(self.covariance, self.shrinkage)
+
+    @property
+    def variances(self):
+        """Variance of each feature, without shrinkage."""
+        return self.covariance.diagonal()
+
+    def client_statistics(self):
+        """Return the part of the message that alignment needs.
+
+        Returns
+        -------
+        statistics : ClientStatistics
+            The message itself. Messages of classifiers contain more.
+        """
+        return self
+
+    @cached_property
+    def is_constant(self):
+        """Whether the rows do not vary, so that only their mean can be aligned."""
+        return bool(is_constant(self.variances, self.mean, self.n_samples).all())
+
+    def _feature_moments(self):
+        return self.mean, self.variances, {}
+
+    def _group_sizes(self):
+        return {"a client": self.n_samples}
+
+    def _check_values(self, sizes, deep):
+        check_number("n_samples", self.n_samples, 1, MAX_COUNT, Integral)
+        check_number("shrinkage", self.shrinkage, 0, 1)
+        check_covariance("the covariance", self.covariance, deep)
+
+
+class _ClassMessage(Message):
+    """Message with counts and means of classes."""
+
+    describes_classes = True
+    variances = None
+
+    @property
+    def class_means(self):
+        """Mean of each class."""
+        return self.means
 
     @property
     def mean(self):
-        """Mean of all rows."""
+        """Mean of all samples."""
         return average_rows(self.class_means, self.counts)
 
     def cells(self):
@@ -53,22 +217,27 @@ class _ClassMessage(Message):
         rows = zip(self.classes, self.counts.tolist(), self.class_means, strict=True)
         return {label: (count, mean) for label, count, mean in rows if count > 0}
 
-    def _pushed_means(self, matrix, offset):
-        """Class means of the same rows after ``z -> matrix @ z + offset``."""
-        moved = self.class_means if matrix is None else self.class_means @ matrix.T
-        return np.where(self.counts[:, None] > 0, moved + offset, 0.0)
+    def _feature_moments(self):
+        if not self.class_means.size:
+            return None, None, {}
+        return self.mean, self.variances, self.cells()
 
 
 class _AlignableMessage(_ClassMessage):
-    """A message on classes from which that of the aligner can be derived."""
+    """Message on classes that may contain the statistics for alignment too."""
+
+    @property
+    def variances(self):
+        """Variance of each feature; None without a covariance."""
+        return self.covariance.diagonal() if self.covariance.size else None
 
     def client_statistics(self):
-        """The part of the message that alignment needs.
+        """Return the part of the message that alignment needs.
 
         Returns
         -------
         statistics : ClientStatistics
-            Statistics of all rows, whatever their class.
+            Statistics of all samples, whatever their class.
         """
         if not self.shrinkage.size:
             raise ValueError(
@@ -161,11 +330,6 @@ class ClassMeans(_ClassMessage):
     privacy: dict | None = Message.fact(
         "guarantee of differential privacy", default=None
     )
-
-    @property
-    def class_means(self):
-        """Mean of each class."""
-        return self.means
 
     @classmethod
     def release(cls, budget, X, y, classes, client=None):
@@ -269,9 +433,6 @@ class ClassStatistics(_AlignableMessage):
         "guarantee of differential privacy", default=None
     )
 
-    # Moments of the rows, kept where the message was made; they are not sent.
-    moments = None
-
     @classmethod
     def from_moments(cls, moments, class_means, shrinkage=None, client=None):
         """Summarise rows by their moments and the means of their classes.
@@ -306,11 +467,6 @@ class ClassStatistics(_AlignableMessage):
         )
         vars(message)["moments"] = moments
         return message
-
-    @property
-    def class_means(self):
-        """Mean of each class."""
-        return self.means
 
     def sums(self):
         """The same as sums over rows, which add up over clients.
@@ -432,10 +588,10 @@ class ClassStatistics(_AlignableMessage):
         statistics : ClassStatistics
             Statistics of the mapped rows.
         """
-        means = self._pushed_means(matrix, offset)
-        if matrix is None:
-            return replace(self, means=means)
-        covariance = _congruent(matrix, self.covariance)
+        means, covariance = self.means, self.covariance
+        if matrix is not None:
+            means, covariance = means @ matrix.T, _congruent(matrix, covariance)
+        means = np.where(self.counts[:, None] > 0, means + offset, 0.0)
         return replace(self, means=means, covariance=covariance)
 
     def _check_values(self, sizes, deep):
@@ -547,13 +703,26 @@ class ClassMixtures(_AlignableMessage):
     @property
     def component_variances(self):
         """Variance within each component, averaged over features."""
+        return self._variances_within().mean(axis=1)
+
+    def _variances_within(self):
+        """Variance of each feature, or one for all, within each component."""
         flat = self.covariances
         if self.covariance_type == "full":
-            flat = flat[:, packed_diagonal(self.n_features)]
+            return flat[:, packed_diagonal(self.n_features)]
         if self.covariance_type != "lowrank":
-            return flat.mean(axis=1)
-        loadings, rest = flat[:, :-1], flat[:, -1]
-        return np.square(loadings).sum(axis=1) / self.n_features + rest**2
+            return flat
+        loadings = flat[:, :-1].reshape(len(flat), -1, self.n_features)
+        return np.square(loadings).sum(axis=1) + np.square(flat[:, -1:])
+
+    @property
+    def variances(self):
+        """Variance of each feature."""
+        if self.covariance.size:
+            return super().variances
+        rows = self.weights * np.repeat(self.counts, self.n_components)
+        squares = self._variances_within() + np.square(self.means - self.mean)
+        return rows @ squares / rows.sum()
 
     def _traits(self):
         return {**super()._traits(), "covariance_type": self.covariance_type}
@@ -708,14 +877,38 @@ class ClassRows(_AlignableMessage):
     encoder: str | None = Message.fact("fingerprint of the encoder", default=None)
 
     @property
-    def class_means(self):
-        """Mean of each class."""
-        return self.means
-
-    @property
     def owners(self):
         """Position among the classes of the class of each row."""
         return np.repeat(np.arange(len(self.classes)), self.n_rows)
+
+    def weighted(self, factor):
+        """Return the message of a client that counts as a part of its samples.
+
+        Parameters
+        ----------
+        factor : float
+            Factor on the numbers of samples.
+
+        Returns
+        -------
+        message : ClassRows
+            The message with smaller numbers of samples.
+        """
+        return replace(super().weighted(factor), weights=self.weights * factor)
+
+    def _feature_moments(self):
+        weights, rows = self.weights, self.rows
+        if self.means.size or not len(rows):
+            return super()._feature_moments()
+        mean = weights @ rows / weights.sum()
+        variances = weights @ np.square(rows - mean) / weights.sum()
+        cells = {}
+        for position, label in enumerate(self.classes):
+            own = self.owners == position
+            if own.any():
+                weight = weights[own].sum()
+                cells[label] = weight, weights[own] @ rows[own] / weight
+        return mean, variances, cells
 
     def _group_sizes(self):
         sizes = super()._group_sizes()
@@ -831,11 +1024,6 @@ class CurvedHead(_AlignableMessage):
     client: object = Message.fact("name of the client", default=None)
     encoder: str | None = Message.fact("fingerprint of the encoder", default=None)
 
-    @property
-    def class_means(self):
-        """Mean of each class."""
-        return self.means
-
     def pushed(self, matrix, offset):
         """The head for the same rows after ``z -> matrix @ z + offset``.
 
@@ -869,6 +1057,9 @@ class CurvedHead(_AlignableMessage):
             parts["means"] = parts["means"] + offset
         intercept = self.intercept - coef @ offset
         return replace(self, coef=coef, intercept=intercept, **parts)
+
+    def _head(self):
+        return [self.coef, self.intercept]
 
     def _traits(self):
         return {**super()._traits(), "curvature": self.curvature}
@@ -923,3 +1114,243 @@ def _numbers_in(covariance_type, n_features):
     sizes["full"] = n_features * (n_features + 1) // 2
     known = isinstance(covariance_type, str) and covariance_type in sizes
     return (sizes[covariance_type],) if known else ()
+
+
+class FeatureSummary(Message):
+    """What one client sends for a common scale: size, mean and variance of its rows.
+
+    Usually made by :meth:`skslot.FedAvgClassifier.client_summary`.
+
+    Parameters
+    ----------
+    n_samples : int
+        Number of rows.
+    mean : ndarray of shape (n_features,)
+        Their mean.
+    variance : float
+        Variance around that mean, averaged over features.
+    client : object, default=None
+        Name of the client.
+    encoder : str, default=None
+        Fingerprint of what made the features, see :meth:`with_encoder`.
+
+    See Also
+    --------
+    FeatureScale : What the server makes of these and sends back.
+
+    Examples
+    --------
+    >>> from skslot import FedAvgClassifier
+    >>> FedAvgClassifier().client_summary([[1.0, 2.0], [3.0, 2.0]], client="A")
+    FeatureSummary(n_samples=2, mean=<array of (2,)>, variance=0.5, client='A')
+    """
+
+    kind = "feature summary"
+
+    n_samples: int = Message.fact("number of rows")
+    mean: np.ndarray = Message.array("m", meaning="mean of the rows")
+    variance: float = Message.fact("variance of the rows, averaged over features")
+    client: object = Message.fact("name of the client", default=None)
+    encoder: str | None = Message.fact("fingerprint of the encoder", default=None)
+
+    def _feature_moments(self):
+        return self.mean, np.full(len(self.mean), self.variance), {}
+
+    def _group_sizes(self):
+        return {"a client": self.n_samples}
+
+    def _check_values(self, sizes, deep):
+        check_number("n_samples", self.n_samples, 1, MAX_COUNT, Integral)
+        check_number("variance", self.variance, 0, np.finfo(np.float64).max)
+
+
+class HeadWeights(Message):
+    """Weights of a head: of one client after local training, or their average.
+
+    Usually made by :meth:`skslot.FedAvgClassifier.client_update` and
+    :meth:`skslot.FedAvgClassifier.server_average`.
+
+    Parameters
+    ----------
+    classes : list
+        Labels, in the order of the outputs of the head.
+    counts : ndarray of shape (n_classes,)
+        Number of rows of each class; may be 0.
+    weights : dict of str to ndarray
+        The ``state_dict`` of the head.
+    losses : ndarray of shape (2,)
+        Mean cross-entropy over these rows before and after local training.
+    n_features : int
+        Number of features.
+    n_rounds : int
+        Rounds of training behind the weights.
+    client : object, default=None
+        Name of the client; None for the average.
+    encoder : str, default=None
+        Fingerprint of what made the features, see :meth:`with_encoder`.
+
+    See Also
+    --------
+    LinearModel : A linear head with the scale folded in.
+
+    Examples
+    --------
+    >>> from skslot import FedAvgClassifier
+    >>> classifier = FedAvgClassifier(standardize=False)
+    >>> classifier.client_update([[0.0, 1.0], [1.0, 0.0]], ["a", "b"])
+    HeadWeights(client=None, classes=['a', 'b'], n_samples=2, n_rounds=1,
+                weights={'weight': (2, 2), 'bias': (2,)})
+    """
+
+    kind = "head weights"
+
+    classes: list = Message.fact("labels")
+    counts: np.ndarray = Message.array(
+        "c", kinds="i", meaning="number of rows of each class"
+    )
+    weights: dict = Message.named_arrays("weights of the head")
+    losses: np.ndarray = Message.array(
+        2, meaning="loss before and after local training"
+    )
+    n_features: int = Message.fact("number of features")
+    n_rounds: int = Message.fact("rounds of training behind the weights")
+    client: object = Message.fact("name of the client", default=None)
+    encoder: str | None = Message.fact("fingerprint of the encoder", default=None)
+
+    def __repr__(self):
+        shapes = {name: np.shape(array) for name, array in self.weights.items()}
+        return (
+            f"HeadWeights(client={self.client!r}, classes={self.classes}, "
+            f"n_samples={self.n_samples}, n_rounds={self.n_rounds}, weights={shapes})"
+        )
+
+    def _head(self):
+        return self.weights.values()
+
+    def _traits(self):
+        traits = super()._traits()
+        del traits["kind of labels"]  # the same in the same list of classes
+        head = {
+            name: ("numbers" if array.dtype.kind == "f" else "integers", array.shape)
+            for name, array in self.weights.items()
+        }
+        return {
+            **traits,
+            "list of classes": tuple(self.classes),
+            "round of training": self.n_rounds,
+            "head": tuple(sorted(head.items())),
+        }
+
+    def _check_values(self, sizes, deep):
+        check_number("n_features", self.n_features, 1, MAX_COUNT, Integral)
+        check_number("n_rounds", self.n_rounds, 1, MAX_COUNT, Integral)
+
+
+class ColumnStatistics(Message):
+    """How many values each feature has, their mean and how they spread.
+
+    What one client sends for features to be standardized and, from the rows of all
+    clients, what the server sends back. Usually made by
+    :meth:`skslot.FederatedScaler.client_update` and
+    :meth:`skslot.FederatedScaler.server_aggregate`.
+
+    Parameters
+    ----------
+    n_samples : int
+        Number of rows.
+    n_values : ndarray of shape (n_features,)
+        Values of each feature that are not missing.
+    means : ndarray of shape (n_features,)
+        Their mean; 0 where there are none.
+    squares : ndarray of shape (n_features,)
+        Sum of their squared distances from that mean.
+    client : object, default=None
+        Name of the client; None for all clients together.
+    encoder : str, default=None
+        Fingerprint of what made the features, see :meth:`with_encoder`.
+
+    See Also
+    --------
+    skslot.FederatedScaler : Makes these and uses them.
+
+    Notes
+    -----
+    It has three numbers per feature, so that float64 costs next to nothing: save it by
+    ``message.save(path, "float64")`` for a result that is exact.
+
+    Examples
+    --------
+    >>> from skslot import FederatedScaler
+    >>> FederatedScaler().client_update([[1.0, 2.0], [3.0, float("nan")]], client="A")
+    ColumnStatistics(client='A', n_samples=2, n_features=2, n_missing=1)
+    """
+
+    kind = "column statistics"
+
+    n_samples: int = Message.fact("number of rows")
+    n_values: np.ndarray = Message.array(
+        "m", kinds="i", meaning="values of each feature that are not missing"
+    )
+    means: np.ndarray = Message.array("m", meaning="mean of these values")
+    squares: np.ndarray = Message.array(
+        "m", meaning="sum of their squared distances from the mean"
+    )
+    client: object = Message.fact("name of the client", default=None)
+    encoder: str | None = Message.fact("fingerprint of the encoder", default=None)
+
+    def __repr__(self):
+        n_missing = self.n_samples * self.n_features - int(self.n_values.sum())
+        return (
+            f"ColumnStatistics(client={self.client!r}, n_samples={self.n_samples}, "
+            f"n_features={self.n_features}, n_missing={n_missing})"
+        )
+
+    @classmethod
+    def joined(cls, messages):
+        """Message on the rows of several messages together.
+
+        Parameters
+        ----------
+        messages : iterable of ColumnStatistics
+            At least one, on the same features.
+
+        Returns
+        -------
+        statistics : ColumnStatistics
+            What one client with all of these rows would have sent, but for rounding.
+        """
+        n_samples, moments = 0, None
+        for message in messages:
+            n_samples += message.n_samples
+            check_number("n_samples of all clients", n_samples, 1, MAX_COUNT, Integral)
+            added, encoder = message.moments, message.encoder
+            moments = added if moments is None else merge_column_moments(moments, added)
+        return cls(n_samples, *moments, encoder=encoder)
+
+    @property
+    def moments(self):
+        """The numbers in it, as they are computed with."""
+        counts = self.n_values.astype(np.int64)
+        return ColumnMoments(counts, self.means, self.squares)
+
+    def _feature_moments(self):
+        return self.means, self.squares / np.maximum(self.n_values, 1), {}
+
+    def _group_sizes(self):
+        counts = self.n_values.tolist()
+        features = {f"feature {k}": n for k, n in enumerate(counts, start=1)}
+        with_gaps = {name: n for name, n in features.items() if n < self.n_samples}
+        return {"a client": self.n_samples, **with_gaps}
+
+    def _check_values(self, sizes, deep):
+        check_number("n_samples", self.n_samples, 1, MAX_COUNT, Integral)
+        check_counts("n_values", self.n_values)
+        if self.n_values.max() > self.n_samples:
+            raise MessageError(
+                f"n_values must be at most n_samples={self.n_samples}, got "
+                f"{self.n_values.max()}."
+            )
+        check_variances("squares", self.squares)
+        absent = self.n_values == 0
+        if self.means[absent].any() or self.squares[absent].any():
+            raise MessageError("a feature without values has a mean or squares.")
