@@ -250,6 +250,16 @@ def map_in_order(function, items, n_jobs):
                     each.cancel()
 
 
+class Restartable:
+    """Iterable that begins anew on each loop."""
+
+    def __init__(self, start):
+        self.start = start
+
+    def __iter__(self):
+        return self.start()
+
+
 # ------------------------------------------------------------------ arrays
 
 

@@ -79,6 +79,8 @@ class FederatedEstimator(BaseEstimator):
     }
 
     # Values for estimators without these parameters.
+    client_column = None
+    screen = "warn"
     privacy = None
     n_jobs = None
     verbose = 0
@@ -264,6 +266,8 @@ class FederatedTransformer(OneToOneFeatureMixin, TransformerMixin, FederatedEsti
         "keep_client_column": ["boolean"],
     }
 
+    keep_client_column = False  # for transformers without this parameter
+
     def fit_transform(self, X, y=None, client_ids=None):
         """Fit, and transform the same samples.
 
@@ -350,7 +354,53 @@ def check_classes_agreed(estimator, classes, client):
         )
 
 
+def reasons_for_exclusion(estimator, clients):
+    """State which of some clients were excluded from the fit, and why."""
+    report = getattr(estimator, "clients_report_", None)
+    excluded = {} if report is None else report.left_out
+    return " ".join(
+        f"client {client!r} was left out of the fit, as {excluded[client]}"
+        for client in clients
+        if client in excluded
+    )
+
+
+def rows_by_client(estimator, X, client_ids=None):
+    """Validate the features of a fitted estimator and find the samples of each client.
+
+    Parameters
+    ----------
+    estimator : FederatedEstimator
+        Fitted estimator.
+    X : array-like of shape (n_samples, n_features)
+        Features, with the client column if the estimator has one.
+    client_ids : array-like of shape (n_samples,), default=None
+        Client of each sample.
+
+    Returns
+    -------
+    X : ndarray of shape (n_samples, n_features)
+        Features without the client column.
+    groups : ClientGroups
+        The clients, and the positions of the samples of each.
+    """
+    check_is_fitted(estimator)
+    return estimator._read_rows(X, client_ids, reset=False)
+
+
 # ------------------------------------------------------------------ client ids
+
+
+def only_client(clients, n_samples):
+    """Group samples that came without ids: only possible with a single client."""
+    if len(clients) > 1:
+        raise ValueError(
+            f"client_ids is missing, but {len(clients)} clients were fitted, each "
+            f"with a map of its own. {remedy()}"
+        )
+    if not clients:
+        raise ValueError("no client is known yet; call add_client(X, client).")
+    return ClientGroups.single(clients[0], n_samples)
 
 
 @dataclass(frozen=True)
@@ -380,6 +430,13 @@ class ClientGroups:
     def single(cls, client, n_samples):
         """All rows are of one client."""
         return cls([client], [slice(0, n_samples)])
+
+    def ids(self):
+        """Client of each row, as an array."""
+        codes = np.empty(sum(len(rows) for _, rows in self.items()), dtype=np.intp)
+        for code, rows in enumerate(self.rows):
+            codes[rows] = code
+        return np.fromiter(self.clients, dtype=object)[codes]
 
     def without(self, clients):
         """The same without some clients."""

@@ -104,6 +104,22 @@ def test_modules_that_the_page_names_hold_what_it_says(path, name):
     assert not name or re.search(rf"(def|class) {name}\b", source)
 
 
+def test_packages_import_only_what_is_drawn_below_them():
+    house = re.search(r"```text\n(.*?)```", PAGE, flags=re.DOTALL)[1].splitlines()
+    rows = [line[:30].split() for line in house if line[:30].strip()]
+    height = {name: -row for row, names in enumerate(rows) for name in names}
+    packages = {path.parent for path in (ROOT / "skslot").glob("*/__init__.py")}
+    assert {path.name for path in packages} <= height.keys()
+    for path in packages:
+        imported = {
+            name
+            for module in path.glob("*.py")
+            for name in re.findall(r"^from \.\.(\w+)", module.read_text(), flags=re.M)
+        }
+        below = {name for name in height if height[name] < height[path.name]}
+        assert imported & height.keys() <= below, path.name
+
+
 def test_estimator_keeps_the_contract_of_this_package():
     check_estimator(CLASSIFIER())
 

@@ -1,14 +1,23 @@
 """Docstrings of everything public, by the rules of numpydoc."""
 
+import ast
 import importlib
 import inspect
 import pkgutil
+import re
+from collections import Counter
 from functools import cached_property
+from pkgutil import resolve_name
+from textwrap import dedent
 
 import pytest
+from numpydoc.docscrape import NumpyDocString
 from numpydoc.validate import validate
 
 import skslot
+from skslot._docstrings import SHARED, document
+from skslot.base import FederatedEstimator
+from skslot.utils import all_estimators
 
 # What this project does otherwise on purpose.
 IGNORED = {
@@ -85,3 +94,61 @@ def test_docstring_of_method_or_property(path):
 )
 def test_methods_and_properties_are_found(path):
     assert path in MEMBERS
+
+
+# ------------------------------------------------------ what estimators share
+
+
+ESTIMATORS = [estimator for _, estimator in all_estimators()]
+
+
+def entries(docstring):
+    """Parameters and attributes in a docstring: name to (type, description)."""
+    parsed = NumpyDocString(docstring)
+    listed = parsed["Parameters"] + parsed["Attributes"]
+    return {name: (kind, " ".join(description)) for name, kind, description in listed}
+
+
+def written_docstrings(estimator):
+    """Docstrings of a class and its methods as they are in the source."""
+    tree = ast.parse(dedent(inspect.getsource(estimator))).body[0]
+    members = [each for each in tree.body if isinstance(each, ast.FunctionDef)]
+    return [text for each in (tree, *members) if (text := ast.get_docstring(each))]
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_shared_entries_are_inserted(estimator):
+    named = set(re.findall(r"^\{(\w+)\}$", written_docstrings(estimator)[0], re.M))
+    shown = entries(inspect.getdoc(estimator))
+    for name in named:
+        kind, description = entries(f"A.\n\nParameters\n----------\n{SHARED[name]}")[
+            name
+        ]
+        assert shown[name][0] == kind
+        assert shown[name][1].startswith(description)
+    assert named or not issubclass(estimator, FederatedEstimator)
+
+
+def test_no_docstring_shows_a_placeholder():
+    for path in NAMES + sorted(MEMBERS):
+        assert not re.search(r"^ *\{\w+\}$", resolve_name(path).__doc__ or "", re.M)
+
+
+def test_no_entry_is_written_for_two_estimators():
+    written = [
+        (name, *entry)
+        for estimator in ESTIMATORS
+        for name, entry in entries(written_docstrings(estimator)[0]).items()
+        if not name.startswith("{")
+    ]
+    assert [entry for entry, times in Counter(written).items() if times > 1] == []
+
+
+def test_classes_without_docstrings_are_left_as_they_are():
+    """As with python -OO."""
+
+    class Bare:
+        def method(self):
+            pass
+
+    assert document(Bare).__doc__ is None

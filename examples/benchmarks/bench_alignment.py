@@ -410,7 +410,7 @@ def matrix_powers(matrix, *exponents):
 
 def bare_transform(aligner, X, ids, adjacent):
     """The loop over clients that a user would write, with the maps given."""
-    maps = [[part.astype(X.dtype) for part in m.affine] for m in aligner.maps_]
+    maps = [[part.astype(X.dtype) for part in m.affine] for m in aligner.maps_.values()]
     clients, n_rows = aligner.clients_, len(X) // len(maps)
 
     def transform():

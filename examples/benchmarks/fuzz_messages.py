@@ -121,13 +121,20 @@ def examples(n_features, seed=0):
         ]
     ]
     total = covariance + scatter_of(counts, means)
-    effects = (means, means / 2, covariance, np.array([0.5, 4.0, 0.25]))
-    shares, facts = np.array([0.5, 0.2, 0.3]), (0.3, True, False, ["A", "B"])
+    estimated = means, means / 2, np.array([0.5, 4.0, 0.25]), True
     mixed = [
         MixedEffectsModel(
-            ["a", "b", "c"], counts + 1, np.array([2, 1, 1]), *effects, shares, *rest
+            counts + 1.0,
+            np.array([2, 1, 1]),
+            *estimated,
+            ["a", "b", "c"],
+            covariance,
+            0.1,
+            np.array([0.5, 0.2, 0.3]),
+            reference,
+            *(0.3, True, False, ["A", "B"], encoder),
         )
-        for rest in [(covariance, *facts, "encoder"), (none, *facts)]
+        for reference, encoder in [(covariance, "encoder"), (none, None)]
     ]
     chosen = components, means, np.array([6.0, 6.0, 30.0])
     soft = np.array([[0.75, 0.25], [0.5, 0.5], [0.0, 1.0]])
@@ -526,7 +533,9 @@ def _numbers_of(result):
         answer = "reference_" if hasattr(result, "reference_") else "statistics_"
         return _numbers_of(getattr(result, answer))
     rows = np.zeros((2, result.n_features_in_))
-    clients = result.aligner_._clients() if hasattr(result, "aligner_") else [None]
+    clients = (
+        result.aligner_.clients_.tolist() if hasattr(result, "aligner_") else [None]
+    )
     assert set(result.predict(rows, clients[0])) <= set(result.classes_.tolist())
     return [result.predict_proba(rows, clients[0])]
 

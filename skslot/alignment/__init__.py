@@ -1,11 +1,18 @@
-"""Alignment of client features: optimal transport, and mixed effects."""
+"""Aligners: transformers that move the features of each client towards the others."""
 
-from ._base import AlignmentWarning, MixedEffectsMap, TransportMap
-from ._mixed_effects import MixedEffectsAligner
-from ._optimal_transport import FederatedOTAligner, automatic_tau
+from ._base import ClientMap, FederatedAligner
+from ._mixed_effects import MixedEffectsAligner, MixedEffectsMap
+from ._optimal_transport import (
+    AlignmentWarning,
+    FederatedOTAligner,
+    TransportMap,
+    automatic_tau,
+)
 
 __all__ = [
     "AlignmentWarning",
+    "ClientMap",
+    "FederatedAligner",
     "FederatedOTAligner",
     "MixedEffectsAligner",
     "MixedEffectsMap",

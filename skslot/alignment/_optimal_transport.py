@@ -1,7 +1,7 @@
 """FederatedOTAligner: alignment towards a Wasserstein barycenter."""
 
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from numbers import Integral, Real
 from typing import NamedTuple
 
@@ -14,8 +14,9 @@ from sklearn.utils import check_array, check_consistent_length, column_or_1d
 from sklearn.utils.validation import check_is_fitted, check_memory
 
 from .. import __version__
+from .._docstrings import document
 from .._sklearn_compat import Interval, StrOptions
-from .._utils import ignored, map_in_order, shorten, warn_user
+from .._utils import Restartable, ignored, map_in_order, shorten, warn_user
 from ..base import FEATURES, ClientGroups, assert_finite_by_client, check_classes_agreed
 from ..exchange import (
     AlignmentReference,
@@ -23,100 +24,75 @@ from ..exchange import (
     ClientStatistics,
     check_same_features,
 )
-from ..geometry import BarycenterResult, bures_barycenter, transport_matrix
+from ..geometry import (
+    BarycenterResult,
+    bures_barycenter,
+    displacement_map,
+    transport_matrix,
+)
 from ..statistics import (
     FeatureMoments,
     average_rows,
     class_means,
     floor_shrinkage,
-    is_constant,
+    noisy_shrinkage,
     shrink_covariance,
 )
-from ._base import (
-    FederatedAligner,
-    TransportMap,
-    advise_on_classes,
-    advise_on_rows,
-    count_classes,
-    merge_cells,
-)
+from ._base import ClientMap, SolvedAligner, merge_cells
 
 SHRINKAGE_FLOOR = FeatureMoments.SHRINKAGE_FLOOR
 
 
-class FederatedOTAligner(FederatedAligner):
+@document
+class FederatedOTAligner(SolvedAligner):
     """Align the features of several clients by optimal transport.
 
-    Every client summarises its features by a mean and a shrunk covariance. The
-    reference is the Wasserstein barycenter of these Gaussians, and each client moves
-    its features the fraction ``tau`` of the way to it, by its own closed-form affine
-    map (SLOT-Align [1]_). A classifier trained on the aligned features of all clients
-    meets less difference between them.
+    Every client summarizes its features by a mean and a shrunk covariance. The
+    reference is the Wasserstein barycenter of these Gaussians. Each client transforms
+    its features by a closed-form affine map, which covers the fraction ``tau`` of the
+    way to the reference (SLOT-Align [1]_). Aligned features of different clients differ
+    less, so a classifier can be trained on all of them.
 
     Read more in the :doc:`User Guide </user_guide/alignment>`.
 
     Parameters
     ----------
     tau : float in [0, 1] or "auto", default=0.4
-        Strength of the alignment: 0 leaves features unchanged, and a reference is only
-        computed when it is asked for; 1 gives every client the mean and covariance of
-        the reference. "auto" takes it from class counts and class means in closed form,
-        see :doc:`/user_guide/choosing_tau`; it needs ``y`` in ``fit``.
+        Alignment strength. 0 leaves features unchanged, and the reference is only
+        computed on request. 1 gives every client the mean and covariance of the
+        reference. ``"auto"`` computes ``tau`` from class counts and class means in
+        closed form, see :doc:`/user_guide/choosing_tau`, and requires ``y`` in ``fit``.
     shrinkage : {"ledoit_wolf", "oas"} or float in [0, 1], default="ledoit_wolf"
-        Weight of the identity in each client's covariance; scikit-learn's convention.
-        The paper's lambda is one minus this. With ``privacy``, "ledoit_wolf" is "oas":
-        fourth powers of rows are not released.
+        Weight of the identity in the covariance of each client, by scikit-learn's
+        convention. The paper's lambda is one minus this number. With ``privacy``,
+        ``"ledoit_wolf"`` is replaced by ``"oas"``, because fourth powers of samples are
+        not released.
     weights : {"samples", "uniform"}, default="samples"
-        Whether clients count by their number of rows or all the same.
-    unknown_client : {"error", "identity", "adapt"}, default="error"
-        What ``transform`` does with rows of a client that was not fitted: refuse them,
-        leave them unchanged, or estimate the client's map from its rows in this very
-        call. "adapt" is transductive: a row's result depends on the other rows that
-        come with it, so send all rows of the client at once. Prefer
-        :meth:`add_client` when the client is there to stay.
-    privacy : PrivacyBudget, default=None
-        Guarantee of differential privacy for the rows of each client: its message is
-        then made of noisy sums alone, ``client_update`` needs ``classes``, and in
-        ``fit`` the labels in ``y`` are taken as public. See
-        :class:`~skslot.privacy.PrivacyBudget`.
-    client_column : str or int, default=None
-        Name or position of the column of X that holds the client ids. None means that
-        ids are passed as ``client_ids``.
-    keep_client_column : bool, default=False
-        Whether the output keeps the column of ids, in its place, for a later step.
-    screen : None, "warn", "exclude" or ClientScreen, default="warn"
-        How to handle clients whose statistics are implausible compared with all others,
-        see :doc:`/user_guide/trust`. ``"warn"`` issues a warning, ``"exclude"`` drops
-        the client, ``None`` disables the check. A :class:`~skslot.trust.ClientScreen`
-        also limits the fraction of all samples that one client may contribute.
+        Weights of the clients: proportional to the number of samples, or all equal.
+    {unknown_client}
+    {privacy}
+    {client_column}
+    {keep_client_column}
+    {screen}
     solver : {"anderson", "fixed_point", "paper"}, default="anderson"
         Iteration for the barycenter, see :func:`skslot.geometry.bures_barycenter`.
     tol : float, default=1e-8
         Tolerance on the scale-free residual of the barycenter.
     max_iter : int, default=100
-        Most passes of the solver over the clients.
-    memory : str or object with the joblib.Memory interface, default=None
-        Where to cache the reference and the maps. They do not depend on ``tau``, so a
-        grid search over ``tau`` computes them once per fold.
-    n_jobs : int, default=None
-        Threads over clients, for statistics, passes of the solver and maps; -1 means as
-        many as there are cores. The result does not depend on it, as BLAS always gets
-        one thread and clients are added up in order. Messages in files are read as
-        threads are free: one more of them than there are threads is in memory at most.
-    verbose : int, default=0
-        1 prints a line for each pass of the solver.
+        Maximum number of iterations of the solver.
+    {memory}
+    {n_jobs}
+    {verbose}
 
     Attributes
     ----------
-    clients_ : ndarray of shape (n_clients,)
-        Client ids, sorted where they can be, then those from :meth:`add_client`;
-        ``[None]`` when fitted without ids.
+    {clients_}
     tau_ : float
-        Strength of the alignment that is used.
+        Alignment strength that is used.
     weights_ : ndarray of shape (n_clients,)
-        Weight of each client in the reference; 0 for those from :meth:`add_client`.
-    means_ : ndarray of shape (n_clients, n_features)
-        Mean of each client.
+        Weight of each client in the reference; 0 for clients added by
+        :meth:`add_client`.
+    {means_}
     covariances_ : ndarray of shape (n_clients, n_features, n_features)
         Shrunk covariance of each client.
     shrinkage_ : ndarray of shape (n_clients,)
@@ -126,36 +102,33 @@ class FederatedOTAligner(FederatedAligner):
     reference_covariance_ : ndarray of shape (n_features, n_features)
         Covariance of the reference.
     n_iter_ : int
-        Passes of the barycenter solver.
+        Number of iterations of the barycenter solver.
     residual_ : float
-        Its scale-free residual.
+        Scale-free residual of the barycenter.
     statistics_ : list of ClientStatistics
-        The message of each client.
+        Message of each client.
     reference_ : AlignmentReference
-        The message of the server.
+        Message of the server.
     maps_ : list of TransportMap
-        The map of each client.
-    clients_report_ : ClientsReport
-        Share, distance and so on of each client, and who stands out.
-    n_features_in_ : int
-        Number of columns of X in ``fit``, with the client column if there is one.
-    feature_names_in_ : ndarray of shape (`n_features_in_`,)
-        Names of these columns, when all are strings.
+        Map of each client.
+    {clients_report_}
+    {n_features_in_}
+    {feature_names_in_}
 
     See Also
     --------
-    skslot.statistics.FeatureMoments : Statistics from rows that do not fit in memory.
+    skslot.statistics.FeatureMoments : Statistics of samples that do not fit in memory.
     skslot.geometry.bures_barycenter : The covariance of the reference.
 
     Notes
     -----
-    Both ``fit`` and ``transform`` need to know which client a row comes from.
-    ``client_ids`` is requested by default, so with metadata routing switched on a
-    Pipeline delivers it to both without any ``set_fit_request`` call. For the same
-    reason ``fit_transform`` hands ``client_ids`` to both of its halves.
+    Both ``fit`` and ``transform`` need the client of each sample. ``client_ids`` is
+    requested by default, so a Pipeline passes it to both if metadata routing is
+    enabled, without any ``set_fit_request`` call. For the same reason,
+    ``fit_transform`` passes ``client_ids`` to both methods.
 
-    The maps have positive eigenvalues: they stretch and move, but never rotate or
-    reflect. A site that stores images inverted stays inverted.
+    The maps have positive eigenvalues: they stretch and shift features, but never
+    rotate or reflect them. If a site stores images inverted, they stay inverted.
 
     References
     ----------
@@ -177,7 +150,7 @@ class FederatedOTAligner(FederatedAligner):
     """
 
     _parameter_constraints: dict = {
-        **FederatedAligner._parameter_constraints,
+        **SolvedAligner._parameter_constraints,
         "tau": [Interval(Real, 0, 1, closed="both"), StrOptions({"auto"})],
         "shrinkage": [
             StrOptions({"ledoit_wolf", "oas"}),
@@ -237,8 +210,7 @@ class FederatedOTAligner(FederatedAligner):
         classes : array-like of shape (n_classes,), default=None
             Labels that may occur; needed with ``privacy`` if labels are. Ignored
             without: the message names the classes that the client holds.
-        client : object, default=None
-            Its name, for error messages.
+        {client}
 
         Returns
         -------
@@ -293,7 +265,8 @@ class FederatedOTAligner(FederatedAligner):
                 "Set tau explicitly."
             )
         check_same_features(reference, message)
-        return full_map(describe_message(message), reference).at(tau)
+        statistics = invertible(message.client_statistics())
+        return full_map(statistics, reference).at(tau)
 
     # ------------------------------------------------------------ what was fitted
 
@@ -301,7 +274,7 @@ class FederatedOTAligner(FederatedAligner):
     def tau_(self):
         """Strength of the alignment that was fitted."""
         check_is_fitted(self)
-        return 0.0 if self._is_idle else self._aligned().tau
+        return 0.0 if self._moves_nothing else self._aligned().tau
 
     @property
     def weights_(self):
@@ -311,8 +284,7 @@ class FederatedOTAligner(FederatedAligner):
     @property
     def statistics_(self):
         """Message of each client."""
-        clients = self._aligned().clients
-        return [self._gaussian_of(client).message() for client in clients]
+        return [self._statistics_of(client) for client in self._aligned().clients]
 
     @property
     def reference_(self):
@@ -323,27 +295,20 @@ class FederatedOTAligner(FederatedAligner):
         return replace(alignment.reference, tau=alignment.tau)
 
     @property
-    def maps_(self):
-        """Map of each client."""
-        return [self._map_of(client) for client in self._aligned().clients]
-
-    @property
     def means_(self):
         """Mean of each client."""
-        facts = self._aligned().facts
-        return np.array([each.mean for each in facts.values()])
+        return np.array([each.mean for each in self._aligned().summaries.values()])
 
     @property
     def covariances_(self):
         """Shrunk covariance of each client."""
-        clients = self._aligned().clients
-        return np.array([self._gaussian_of(client).covariance for client in clients])
+        return np.array([each.shrunk_covariance for each in self.statistics_])
 
     @property
     def shrinkage_(self):
         """Shrinkage coefficient of each client."""
-        facts = self._aligned().facts
-        return np.array([each.shrinkage for each in facts.values()])
+        summaries = self._aligned().summaries.values()
+        return np.array([each.shrinkage for each in summaries])
 
     @property
     def reference_mean_(self):
@@ -369,11 +334,16 @@ class FederatedOTAligner(FederatedAligner):
     def notes_(self):
         """Sentences on clients whose covariance says little or nothing."""
         alignment = self._aligned()
-        return degeneracy_notes(alignment.facts.values(), alignment.shrinkage)
+        return degeneracy_notes(alignment.summaries.values(), alignment.shrinkage)
+
+    def _statistics_of(self, client):
+        """What a client sent or would send."""
+        is_new = client in self._joined
+        sent = self._joined[client] if is_new else self._received.sent_by(client)
+        return invertible(sent.client_statistics())
 
     # ------------------------------------------------------------------- helpers
 
-    _map_type = TransportMap
     _why_labels = (
         "tau='auto' compares the class distributions of the clients; pass y, or set "
         "tau to a number."
@@ -383,13 +353,15 @@ class FederatedOTAligner(FederatedAligner):
     def _needs_labels(self):
         return self.tau == "auto"
 
-    @property
-    def _moves_nothing(self):
+    def _stays_put(self):
         return self.tau == 0
+
+    def _identity(self, n_features):
+        return TransportMap.identity(n_features)
 
     @property
     def _is_strength_fixed(self):
-        return not (self._moves_nothing or self._needs_labels)
+        return self.tau not in (0, "auto")
 
     def _validate_rows(self, X, y, client_ids, *, reset=True):
         X, labels, groups = super()._validate_rows(X, y, client_ids, reset=reset)
@@ -452,7 +424,7 @@ class FederatedOTAligner(FederatedAligner):
 
     def _release(self, X, y, classes, client):
         """Message of a client, made of noisy sums."""
-        shrinkage = self._noisy_shrinkage
+        shrinkage = noisy_shrinkage(self.shrinkage)
         if y is None or not self._needs_labels:
             return ClientStatistics.release(self.privacy, X, client, shrinkage)
         check_classes_agreed(self, classes, client)
@@ -471,32 +443,108 @@ class FederatedOTAligner(FederatedAligner):
             max_iter=self.max_iter,
         )
 
-    def _gaussian_of(self, client):
-        """What a client sent or would send."""
-        if client in self._joined:
-            return describe_message(self._joined[client])
-        return describe_message(self._received.sent_by(client))
 
-    def _part_for_alignment(self, moments):
-        """Shrinkage that messages of classifiers carry for alignment."""
-        coefficient = moments.shrinkage(self.shrinkage)
-        return np.array([floor_shrinkage(moments.sample_covariance(), coefficient)])
+@dataclass(frozen=True, eq=False)
+class TransportMap(ClientMap):
+    """Moves the features of one client towards the reference.
+
+    All that a site needs at prediction time; made by
+    :meth:`skslot.FederatedOTAligner.client_map`.
+
+    Parameters
+    ----------
+    mean : ndarray of shape (n_features,)
+        Mean of the client.
+    matrix : ndarray of shape (n_features, n_features)
+        Linear part of the full optimal-transport map.
+    target_mean : ndarray of shape (n_features,)
+        Mean of the reference.
+    tau : float
+        Strength: 0 leaves rows as they are, 1 is the full map.
+
+    See Also
+    --------
+    skslot.geometry.displacement_map : The formula.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skslot.alignment import TransportMap
+    >>> moved = TransportMap(np.zeros(1), np.eye(1), np.array([4.0]), tau=0.5)
+    >>> moved.transform([[1.0]])
+    array([[3.]])
+    """
+
+    mean: np.ndarray
+    matrix: np.ndarray
+    target_mean: np.ndarray
+    tau: float
+
+    def __repr__(self):
+        return f"TransportMap(n_features={len(self.mean)}, tau={self.tau:g})"
+
+    @classmethod
+    def identity(cls, n_features):
+        """Map that leaves rows as they are.
+
+        Parameters
+        ----------
+        n_features : int
+            Number of features.
+
+        Returns
+        -------
+        map : TransportMap
+            The map with ``tau=0``.
+        """
+        zero = np.zeros(n_features)
+        return cls(zero, np.eye(n_features), zero, tau=0.0)
+
+    def at(self, tau):
+        """Give the map another strength.
+
+        Parameters
+        ----------
+        tau : float
+            Strength: 0 leaves rows as they are, 1 is the full map.
+
+        Returns
+        -------
+        map : TransportMap
+            A new map.
+        """
+        if not 0 <= tau <= 1:
+            raise ValueError(f"tau must lie in [0, 1], got {tau!r}.")
+        return replace(self, tau=float(tau))
 
     @property
-    def _noisy_shrinkage(self):
-        """The same for noisy statistics, which have no fourth powers of rows."""
-        return "oas" if self.shrinkage == "ledoit_wolf" else self.shrinkage
+    def n_features(self):
+        """Number of features."""
+        return len(self.mean)
+
+    @property
+    def _centre(self):
+        return self.mean, self.mean + self.tau * (self.target_mean - self.mean)
+
+    @cached_property
+    def affine(self):
+        """Matrix and offset: a row ``z`` goes to ``matrix @ z + offset``."""
+        return displacement_map(self.mean, self.matrix, self.target_mean, self.tau)
+
+    @property
+    def _affine_or_none(self):
+        return (None, None) if self.tau == 0 else self.affine
 
 
 # ----------------------------------------------------------------- one client
 
 
-class ClientGaussian(NamedTuple):
-    """What alignment knows of a client; ``sample`` is its covariance as it is.
+class Summary(NamedTuple):
+    """What is kept of a client while its message, which may be in a file, is not.
 
-    If it ``is_constant``, its rows do not vary, and only their mean can be aligned.
-    Facts about a client are the same without the covariance, which may not fit in
-    memory for all of them.
+    If it ``is_constant``, its samples do not vary, and only their mean can be aligned.
+    ``was_raised`` states that the shrinkage is the smallest that makes the covariance
+    invertible.
     """
 
     client: object
@@ -505,120 +553,81 @@ class ClientGaussian(NamedTuple):
     total_variance: float
     is_constant: bool
     shrinkage: float
-    is_singular: bool
+    was_raised: bool
     encoder: str | None
-    sample: np.ndarray | None
-    privacy: dict | None = None
 
     @classmethod
-    def of(
-        cls,
-        client,
-        n_samples,
-        mean,
-        shrinkage,
-        is_singular,
-        encoder,
-        sample,
-        privacy=None,
-    ):
-        """Describe a client, of whose variances the sum is kept."""
-        variances = sample.diagonal()
-        constant = bool(is_constant(variances, mean, n_samples).all())
-        variation = float(variances.sum()), constant
-        facts = client, n_samples, mean, *variation, shrinkage, is_singular
-        return cls(*facts, encoder, sample, privacy)
-
-    @property
-    def facts(self):
-        """All but the covariance."""
-        return self._replace(sample=None)
-
-    @property
-    def covariance(self):
-        """Shrunk covariance."""
-        return shrink_covariance(self.sample, self.shrinkage)
-
-    def message(self):
-        """The message that describes the client."""
-        return ClientStatistics(
-            self.n_samples,
-            self.mean,
-            self.sample,
-            self.shrinkage,
-            self.client,
-            self.encoder,
-            self.privacy,
+    def of(cls, statistics, sent_shrinkage):
+        """Summarise a client whose shrinkage was raised where necessary."""
+        return cls(
+            statistics.client,
+            statistics.n_samples,
+            statistics.mean,
+            float(statistics.variances.sum()),
+            statistics.is_constant,
+            statistics.shrinkage,
+            _is_floor(sent_shrinkage),
+            statistics.encoder,
         )
 
 
-def describe_message(message, shrinkage=None):
-    """Gaussian of a client, from its message.
+def invertible(statistics):
+    """Raise the shrinkage of a client until its covariance can be inverted.
 
-    Sent in float16, a covariance may get negative eigenvalues; the shrinkage is raised
-    until they are above the floor. Who has done that before passes the ``shrinkage``.
+    Sent in float16, a covariance may have negative eigenvalues.
     """
-    sent = message.client_statistics()
-    sample = sent.covariance
-    if shrinkage is None:
-        shrinkage = floor_shrinkage(sample, sent.shrinkage)
-    facts = sent.client, sent.n_samples, sent.mean, shrinkage
-    facts += _is_floor(sent.shrinkage), sent.encoder, sample, sent.privacy
-    return ClientGaussian.of(*facts)
-
-
-class Restartable:
-    """Iterable that begins anew on each loop."""
-
-    def __init__(self, start):
-        self.start = start
-
-    def __iter__(self):
-        return self.start()
+    shrinkage = floor_shrinkage(statistics.covariance, statistics.shrinkage)
+    return replace(statistics, shrinkage=shrinkage)
 
 
 class Survey(NamedTuple):
-    """What a first look at all clients gives: facts, weights and mean covariance.
+    """Result of a first pass over all clients: summaries, weights, mean covariance.
 
-    The covariance is None if the rows of no client vary.
+    The covariance is None if the samples of no client vary.
     """
 
-    facts: list
+    summaries: list
     weights: np.ndarray
     covariance: np.ndarray | None
 
 
-def survey(gaussians, weights):
-    """Look at the Gaussians of all clients, one by one."""
-    facts, counts, total = [], [], 0.0
-    for each in gaussians:
-        facts.append(each.facts)
-        counts.append(float(each.n_samples) if weights == "samples" else 1.0)
-        if not each.is_constant:
-            total = total + counts[-1] * each.covariance
+def survey(statistics, weights, n_jobs):
+    """Summarise all clients, one by one."""
+
+    def look_at(sent):
+        described = invertible(sent)
+        summary = Summary.of(described, sent.shrinkage)
+        return summary, None if summary.is_constant else described.shrunk_covariance
+
+    summaries, counts, total = [], [], 0.0
+    for summary, covariance in map_in_order(look_at, statistics, n_jobs):
+        summaries.append(summary)
+        counts.append(float(summary.n_samples) if weights == "samples" else 1.0)
+        if covariance is not None:
+            total = total + counts[-1] * covariance
     counts = np.array(counts)
-    varying = counts[[not each.is_constant for each in facts]]
+    varying = counts[[not each.is_constant for each in summaries]]
     mean = total / varying.sum() if len(varying) else None
-    return Survey(facts, counts / counts.sum(), mean)
+    return Survey(summaries, counts / counts.sum(), mean)
 
 
-def solve_reference(found, gaussians, n_jobs, say, solver, tol, max_iter):
-    """Reference of some clients, of whom a survey was made.
+def solve_reference(found, statistics, n_jobs, say, solver, tol, max_iter):
+    """Compute the reference of the clients that a survey has found.
 
-    ``gaussians()`` gives the Gaussians of all clients one by one, once per pass of the
-    solver. Clients whose rows do not vary count in the mean and are left out of the
-    barycenter.
+    ``statistics`` is an iterable of the statistics of these clients. It is restarted in
+    each iteration of the solver. Clients whose samples do not vary count in the mean
+    and are excluded from the barycenter.
     """
-    facts, weights, start = found
-    mean = average_rows(np.array([each.mean for each in facts]), weights)
-    varying = np.array([not each.is_constant for each in facts])
+    summaries, weights, start = found
+    mean = average_rows(np.array([each.mean for each in summaries]), weights)
+    varying = np.array([not each.is_constant for each in summaries])
     barycenter, n_iter, residual = np.zeros((len(mean), len(mean))), 0, 0.0
     if start is not None:
         covariances = Restartable(
             lambda: (
-                each.covariance
-                for each, is_varying in zip(gaussians(), varying, strict=True)
-                if is_varying
+                shrink_covariance(sent.covariance, summary.shrinkage)
+                for sent, summary in zip(statistics, summaries, strict=True)
+                if not summary.is_constant
             )
         )
         # whoever asked for the reference warns, also if it came from a cache
@@ -634,18 +643,18 @@ def solve_reference(found, gaussians, n_jobs, say, solver, tol, max_iter):
                 progress=say,
             )
         n_iter, residual = result.n_iter, result.residual
-    encoder = facts[-1].encoder
+    encoder = summaries[-1].encoder
     return AlignmentReference(mean, barycenter, n_iter, residual, encoder=encoder)
 
 
-def full_map(gaussian, reference):
+def full_map(statistics, reference):
     """Map of a client that goes all the way to the reference."""
-    if gaussian.is_constant or not reference.covariance.any():
-        matrix = np.eye(len(gaussian.mean))
+    if statistics.is_constant or not reference.covariance.any():
+        matrix = np.eye(len(statistics.mean))
     else:
         target = _without_rounding(reference.covariance)
-        matrix = transport_matrix(gaussian.covariance, target)
-    return TransportMap(gaussian.mean, matrix, reference.mean, 1.0)
+        matrix = transport_matrix(statistics.shrunk_covariance, target)
+    return TransportMap(statistics.mean, matrix, reference.mean, 1.0)
 
 
 def _without_rounding(covariance):
@@ -663,12 +672,13 @@ def _without_rounding(covariance):
 
 @dataclass(frozen=True)
 class Alignment:
-    """Reference, weights and maps of all clients, at one strength.
+    """Reference, weights and maps of all clients for one ``tau``.
 
-    ``facts`` and ``maps`` are by client; maps that are too many to keep are not there.
+    ``summaries`` and ``maps`` are by client. Maps that are too many to keep are not in
+    ``maps``.
     """
 
-    facts: dict
+    summaries: dict
     weights: np.ndarray
     reference: AlignmentReference
     maps: dict
@@ -679,29 +689,32 @@ class Alignment:
     @property
     def clients(self):
         """Ids of all clients."""
-        return list(self.facts)
+        return list(self.summaries)
 
     def make_map(self, message):
-        """Map of any client, whether it took part or not."""
-        return full_map(describe_message(message), self.reference).at(self.tau)
+        """Make the map of any client, whether it took part in the fit or not."""
+        statistics = invertible(message.client_statistics())
+        return full_map(statistics, self.reference).at(self.tau)
 
     def with_client(self, message):
-        """The same with one more client, which has no weight in the reference."""
-        facts = describe_message(message).facts
+        """Add a client that has no weight in the reference."""
+        sent, client = message.client_statistics(), message.client
+        summary = Summary.of(invertible(sent), sent.shrinkage)
         return replace(
             self,
-            facts={**self.facts, message.client: facts},
+            summaries={**self.summaries, client: summary},
             weights=np.append(self.weights, 0.0),
-            maps={**self.maps, message.client: self.make_map(message)},
+            maps={**self.maps, client: self.make_map(message)},
         )
 
     def without_client(self, client):
-        """The same without a client that has no weight in the reference."""
+        """Remove a client that has no weight in the reference."""
+        kept = [each for each in self.clients if each != client]
         return replace(
             self,
-            facts={c: each for c, each in self.facts.items() if c != client},
+            summaries={each: self.summaries[each] for each in kept},
             weights=np.delete(self.weights, self.clients.index(client)),
-            maps={c: each for c, each in self.maps.items() if c != client},
+            maps={each: self.maps[each] for each in kept if each in self.maps},
         )
 
 
@@ -712,30 +725,32 @@ def solve_transport(
 
     All that does not depend on ``tau`` is cached by ``memory``.
     """
-    settings = weights, solver, tol, max_iter, __version__
-    options = {"n_jobs": n_jobs, "say": say}
-    if memory is None:
-        found = solve_reference_and_maps(
-            received, received.in_memory, tau == "auto", *settings, **options
-        )
-    else:
-        solve = check_memory(memory).cache(
-            solve_reference_and_maps, ignore=["n_jobs", "say"]
-        )
+    solve, messages = solve_reference_and_maps, received
+    if memory is not None:
+        solve = check_memory(memory).cache(solve, ignore=["n_jobs", "say"])
         messages = list(received)
-        found = solve(messages, True, tau == "auto", *settings, **options)
-    facts, cells, shares, reference, maps = found
-    warn_about(facts, shrinkage)
+    summaries, cells, shares, reference, maps = solve(
+        messages,
+        memory is not None or received.in_memory,
+        tau == "auto",
+        weights,
+        solver,
+        tol,
+        max_iter,
+        __version__,
+        n_jobs=n_jobs,
+        say=say,
+    )
+    warn_about(summaries, shrinkage)
     converged = reference.residual <= tol
     result = BarycenterResult(reference.n_iter, reference.residual, converged)
     result.warn_unless_converged(tol)
+    strength = tau
     if tau == "auto":
-        strength = tau_of_cells(cells, [each.total_variance for each in facts])
-    else:
-        strength = float(tau)
-    names = received.names
+        strength = tau_of_cells(cells, [each.total_variance for each in summaries])
+    strength, names = float(strength), received.names
     return Alignment(
-        dict(zip(names, facts, strict=True)),
+        dict(zip(names, summaries, strict=True)),
         shares,
         reference,
         {name: each.at(strength) for name, each in zip(names, maps, strict=False)},
@@ -757,34 +772,38 @@ def solve_reference_and_maps(
     n_jobs,
     say,
 ):
-    """Facts, classes and weights of clients, their reference, and full maps if kept.
+    """Summaries, classes and weights of clients, reference, and full maps if kept.
 
-    Messages are read once, once per pass of the solver, and once more to keep maps. The
-    ``version`` of the package makes results of another one unknown to a cache.
+    Messages are read once, once per iteration of the solver, and once more for maps
+    that are kept. ``version`` is part of the key of a cache, so that results of another
+    version of the package are not found.
     """
     cells = []
 
-    def first_look():
+    def first_pass():
         for message in messages:
             if with_cells:
                 cells.append(_cells_of(message))
-            yield message
+            yield message.client_statistics()
 
-    def gaussians():
-        for message, known in zip(messages, found.facts, strict=True):
-            yield describe_message(message, known.shrinkage)
+    def raised(sent, summary):
+        return replace(sent, shrinkage=summary.shrinkage)
 
-    found = survey(map_in_order(describe_message, first_look(), n_jobs), weights)
-    reference = solve_reference(found, gaussians, n_jobs, say, solver, tol, max_iter)
+    statistics = Restartable(
+        lambda: (message.client_statistics() for message in messages)
+    )
+    found = survey(first_pass(), weights, n_jobs)
+    reference = solve_reference(found, statistics, n_jobs, say, solver, tol, max_iter)
     maps = []
     if keep_maps:
         make = partial(full_map, reference=reference)
-        maps = list(map_in_order(make, gaussians(), n_jobs))
-    return found.facts, cells, found.weights, reference, maps
+        described = map(raised, statistics, found.summaries)
+        maps = list(map_in_order(make, described, n_jobs))
+    return found.summaries, cells, found.weights, reference, maps
 
 
 def _cells_of(message):
-    """Number of rows and mean of each class that a client holds."""
+    """Number of samples and mean of each class that a client holds."""
     if not message.describes_classes:
         raise ValueError(
             "tau='auto' needs class counts and means, but the message of client "
@@ -800,25 +819,25 @@ class DegenerateClientWarning(UserWarning):
     """The covariance of a client contains little or no information."""
 
 
-def warn_about(facts, shrinkage):
+def warn_about(summaries, shrinkage):
     """Warn about clients whose covariance says little."""
-    for note in degeneracy_notes(facts, shrinkage):
+    for note in degeneracy_notes(summaries, shrinkage):
         warn_user(note, DegenerateClientWarning)
 
 
 def warn_about_message(message, shrinkage):
     """Warn about a client whose message was made here, so that its shrinkage holds."""
-    known = message.client_statistics().shrinkage
-    warn_about([describe_message(message, known)], shrinkage)
+    statistics = message.client_statistics()
+    warn_about([Summary.of(statistics, statistics.shrinkage)], shrinkage)
 
 
-def degeneracy_notes(facts, shrinkage):
+def degeneracy_notes(summaries, shrinkage):
     """Sentences on clients whose covariance says little or nothing, for a warning."""
-    constant = [each.client for each in facts if each.is_constant]
+    constant = [each.client for each in summaries if each.is_constant]
     floored = [
         each.client
-        for each in facts
-        if each.is_singular and not each.is_constant and shrinkage != SHRINKAGE_FLOOR
+        for each in summaries
+        if each.was_raised and not each.is_constant and shrinkage != SHRINKAGE_FLOOR
     ]
     notes = []
     if constant:
@@ -846,6 +865,98 @@ def _named(clients):
     if clients == [None]:
         return "this client"
     return f"client {shorten(clients) if len(clients) > 1 else repr(clients[0])}"
+
+
+# ------------------------------------------------------------------ advice
+
+
+# Where a smaller share of (client, class) cells is empty, or a client has fewer rows
+# per feature, a strength of 0.4 lost accuracy; the user guide has the measurements.
+FEW_EMPTY_CELLS = 0.05
+FEW_ROWS = 0.05
+
+
+class AlignmentWarning(UserWarning):
+    """A fixed strength of the alignment is likely to cost accuracy.
+
+    :class:`~skslot.FederatedOTAligner` warns by it in ``fit``, also inside a
+    classifier. When, and by what measurements, is in :ref:`when_not_to_align`.
+
+    Attributes
+    ----------
+    remedy : str
+        What to do instead, with which the text of each warning ends.
+
+    See Also
+    --------
+    skslot.inspection.diagnose : Says what to do instead.
+
+    Examples
+    --------
+    Where you know better:
+
+    >>> import warnings
+    >>> from skslot.alignment import AlignmentWarning
+    >>> warnings.filterwarnings("ignore", category=AlignmentWarning)
+    """
+
+    remedy = (
+        "Take MixedEffectsClassifier or tau='auto', search for tau by "
+        "FederatedGridSearchCV, or ask skslot.inspection.diagnose."
+    )
+
+
+def advise_on_classes(class_counts):
+    """Warn if clients hold the same classes, so that there is nothing to align.
+
+    ``class_counts`` has the number of rows of each class, for each client.
+    """
+    held = [{c for c, count in each.items() if count > 0} for each in class_counts]
+    held = [each for each in held if each]
+    n_classes = len(set().union(*held))
+    n_cells = len(held) * n_classes
+    n_empty = n_cells - sum(map(len, held))
+    if min(len(held), n_classes) > 1 and n_empty < FEW_EMPTY_CELLS * n_cells:
+        _warn(
+            f"{n_empty} of {n_cells} (client, class) cells are empty: clients have "
+            "like classes, so that a classifier learns by itself how they differ"
+        )
+
+
+def advise_on_rows(n_samples, n_features):
+    """Warn of clients, of those whose number of rows is given, with few of them."""
+    few = {c: n for c, n in n_samples.items() if n < FEW_ROWS * n_features}
+    if len(n_samples) > 1 and few:
+        most = max(few.values()) / n_features
+        _warn(
+            f"client {shorten(few)} has {most:.1g} rows per feature or less, too few "
+            "for a map"
+        )
+
+
+def _warn(reason):
+    warn_user(
+        f"alignment is likely to cost accuracy: {reason}. {AlignmentWarning.remedy}",
+        AlignmentWarning,
+    )
+
+
+def count_classes(y, groups):
+    """Rows of each class at each client; none if these are no labels."""
+    n_rows = sum(len(rows) for _, rows in groups.items())
+    try:
+        y = np.asarray(y)
+        classes, labels = np.unique(y, return_inverse=True)
+    except (TypeError, ValueError):  # such as None among text
+        return []
+    is_continuous = y.dtype.kind == "f" and not np.array_equal(y, np.floor(y))
+    if y.shape not in ((n_rows,), (n_rows, 1)) or is_continuous:
+        return []
+    labels = labels.ravel()
+    return [
+        dict(enumerate(np.bincount(labels[rows], minlength=len(classes)).tolist()))
+        for rows in groups.rows
+    ]
 
 
 # ------------------------------------------------------------------ auto tau

@@ -10,11 +10,14 @@ from sklearn.metrics import accuracy_score
 from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils.validation import check_is_fitted
 
-from .._sklearn_compat import HasMethods
+from .._docstrings import document
+from .._sklearn_compat import HasMethods, InvalidParameterError
 from .._utils import map_in_order, shorten
 from ..base import (
     FederatedEstimator,
     check_classes_agreed,
+    only_client,
+    reasons_for_exclusion,
     refuse_lost_labels,
     refuse_without_noise,
 )
@@ -25,39 +28,33 @@ from ..exchange import (
     LinearModel,
     receive,
 )
+from ..statistics import floor_shrinkage, noisy_shrinkage
 
 
+@document
 class OneShotClassifier(ClassifierMixin, FederatedEstimator):
-    """Base of classifiers, each a :class:`~skslot.base.FederatedEstimator`.
+    """Base class of federated classifiers.
 
     A subclass has an attribute ``message_type``, the class of its messages, and two
     methods:
 
-    - ``_summarize(X, y, classes, client, seed)`` returns the message on the rows of one
-      client, whose labels are among ``classes``;
-    - ``_learn(messages, seed)`` sets ``classes_`` and what predictions need: ``coef_``
-      and ``intercept_``, unless the subclass has a ``_scores(X)`` of its own, decision
-      scores of shape (n_samples, n_classes).
+    - ``_summarize(X, y, classes, client, seed)`` returns the message for the samples of
+      one client, whose labels are among ``classes``.
+    - ``_learn(messages, seed)`` sets ``classes_``, ``coef_`` and ``intercept_``. A
+      classifier that is not linear defines ``_scores(X)`` instead of the last two. It
+      returns decision scores of shape (n_samples, n_classes).
 
-    Messages may be looped over several times, but are read one by one: there may be
-    more than fits in memory. The ``seed`` is the same in all steps of a fit.
-    The base class brings ``fit``, the two steps as public methods, ids by either route,
-    checks, predictions and ``clients_report_``.
+    Messages can be iterated several times, but are read one at a time because they may
+    not fit in memory together. The ``seed`` is the same in all steps of a fit. The base
+    class provides ``fit``, the two steps as public methods, both ways to pass client
+    ids, checks, predictions and ``clients_report_``.
 
     Parameters
     ----------
-    client_column : str or int, default=None
-        Name or position of the column of X that holds the client ids. None means that
-        ids are passed as ``client_ids``.
-    screen : None, "warn", "exclude" or ClientScreen, default="warn"
-        How to handle clients whose statistics are implausible compared with all others,
-        see :doc:`/user_guide/trust`. ``"warn"`` issues a warning, ``"exclude"`` drops
-        the client, ``None`` disables the check. A :class:`~skslot.trust.ClientScreen`
-        also limits the fraction of all samples that one client may contribute.
-    n_jobs : int, default=None
-        Threads over clients.
-    verbose : int, default=0
-        1 prints a line for each client that is done.
+    {client_column}
+    {screen}
+    {n_jobs}
+    {verbose}
 
     See Also
     --------
@@ -133,14 +130,11 @@ class OneShotClassifier(ClassifierMixin, FederatedEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows of the client.
-        y : array-like of shape (n_samples,)
-            Their labels.
+        {X}
+        {y}
         classes : array-like of shape (n_classes,), default=None
             Labels that may occur; by default those in ``y``. Needed with ``privacy``.
-        client : object, default=None
-            Its name.
+        {client}
 
         Returns
         -------
@@ -234,10 +228,8 @@ class OneShotClassifier(ClassifierMixin, FederatedEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
-            Features.
-        client_ids : array-like of shape (n_samples,) or scalar, default=None
-            Client of each row; only needed when the classifier aligns by itself.
+        {X}
+        {client_ids}
 
         Returns
         -------
@@ -252,10 +244,8 @@ class OneShotClassifier(ClassifierMixin, FederatedEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
-            Features.
-        client_ids : array-like of shape (n_samples,) or scalar, default=None
-            Client of each row; only needed when the classifier aligns by itself.
+        {X}
+        {client_ids}
 
         Returns
         -------
@@ -271,10 +261,8 @@ class OneShotClassifier(ClassifierMixin, FederatedEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
-            Features.
-        client_ids : array-like of shape (n_samples,) or scalar, default=None
-            Client of each row; only needed when the classifier aligns by itself.
+        {X}
+        {client_ids}
 
         Returns
         -------
@@ -288,10 +276,8 @@ class OneShotClassifier(ClassifierMixin, FederatedEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
-            Features.
-        client_ids : array-like of shape (n_samples,) or scalar, default=None
-            Client of each row; only needed when the classifier aligns by itself.
+        {X}
+        {client_ids}
 
         Returns
         -------
@@ -305,14 +291,12 @@ class OneShotClassifier(ClassifierMixin, FederatedEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
-            Features.
+        {X}
         y : array-like of shape (n_samples,)
             Labels.
         sample_weight : array-like of shape (n_samples,), default=None
             Weight of each row.
-        client_ids : array-like of shape (n_samples,) or scalar, default=None
-            Client of each row; only needed when the classifier aligns by itself.
+        {client_ids}
 
         Returns
         -------
@@ -400,39 +384,47 @@ class ClientModelsMixin:
     def client_model(self, client):
         if not self._is_aligned:
             return super().client_model(client)
-        clients = self.aligner_._clients()
+        clients = self.aligner_.clients_.tolist()
         if client not in clients:
             raise ValueError(
-                self.aligner_._left_out([client])
+                reasons_for_exclusion(self, [client])
                 or f"client {client!r} sent no message; {shorten(clients)} did."
             )
         return self._folded_model(client)
 
     def _folded_model(self, client):
-        """The classifier for rows of a client that was fitted, as they are."""
-        return self._fold(self.aligner_._map_of(client), client)
+        """The classifier for samples of a client that was fitted, as they are."""
+        return self._fold(self.aligner_.maps_[client], client)
 
     def _fold(self, client_map, client):
         return self.linear_model().pulled_back(*client_map.affine, client)
 
+    def _align(self, X, groups):
+        """Align samples, if the classifier was fitted with an aligner."""
+        if not self._is_aligned:
+            return X
+        ids = None if groups.clients == [None] else groups.ids()
+        return self.aligner_.transform(X, client_ids=ids)
+
+    def _scores_by_client(self, X, groups):
+        return self._scores(self._align(X, groups))
+
     def _groups_without_ids(self, n_samples):
         if self._is_aligned:
-            return self.aligner_._groups_without_ids(n_samples)
+            return only_client(self.aligner_.clients_.tolist(), n_samples)
         return super()._groups_without_ids(n_samples)
 
 
 class FoldedHeadsMixin(ClientModelsMixin):
-    """For linear ones of these: the map of each client is folded into a head."""
+    """For linear ones of these: the map of each client is folded into the weights."""
 
     def _prepare_models(self, messages):
         self._heads = {}
-        if self._is_aligned and not self.aligner_._keeps_maps:
-            heads = map_in_order(self._head_for_sender, messages, self.n_jobs)
-            self._heads = {head.client: head for head in heads}
-
-    def _head_for_sender(self, message):
-        client_map = self.aligner_._map_of(message.client, message)
-        return self._fold(client_map, message.client)
+        if self._is_aligned and not messages.in_memory:  # files may be gone later
+            clients = self.aligner_.clients_.tolist()
+            fold = super()._folded_model
+            heads = map_in_order(fold, clients, self.n_jobs)
+            self._heads = dict(zip(clients, heads, strict=True))
 
     def _folded_model(self, client):
         if client not in self._heads:
@@ -442,25 +434,30 @@ class FoldedHeadsMixin(ClientModelsMixin):
     def _scores_by_client(self, X, groups):
         if not self._is_aligned:
             return self._scores(X)
+        known = set(self.aligner_.clients_.tolist())
+        if not known.issuperset(groups.clients):
+            return super()._scores_by_client(X, groups)
         scores = np.empty((len(X), len(self.classes_)))
-        strangers = self.aligner_._maps_of_strangers(X, groups)
-        folded = {c: self._fold(each, c) for c, each in strangers.items()}
         for client, rows in zip(groups.clients, groups.rows, strict=True):
-            model = folded.get(client) or self._folded_model(client)
+            model = self._folded_model(client)
             scores[rows] = X[rows] @ model.coef.T + model.intercept
         return scores
 
 
-class AlignedClassifierMixin(ClientModelsMixin):
-    """For classifiers with an ``aligner`` parameter, whose messages hold enough for it.
+# Public methods of an aligner, see FederatedAligner.
+ALIGNER_METHODS = ["client_map", "client_update", "server_aggregate", "transform"]
 
-    The messages, of ``message_type``, have a ``client_statistics()`` method. Clients
-    without labels send only those: they count in the reference and get a map too.
-    ``_fit_aligner`` sets ``aligner_``, which is there only if the classifier was fitted
-    with one.
+
+class AlignedClassifierMixin(ClientModelsMixin):
+    """For classifiers with a parameter ``aligner``, which reads the same messages.
+
+    The messages, of ``message_type``, have a method ``client_statistics()``. Clients
+    without labels send :class:`~skslot.exchange.ClientStatistics` instead. They count
+    in the reference and get a map too. ``_fit_aligner`` sets ``aligner_`` if there is
+    an aligner. See :class:`~skslot.alignment.FederatedAligner` for what an aligner is.
     """
 
-    _aligner_constraint = [HasMethods(["server_aggregate", "add_client"]), None]
+    _aligner_constraint = [HasMethods(ALIGNER_METHODS), None]
 
     def add_client(self, X, client):
         """Give a client that joins later a map to the unchanged reference.
@@ -501,21 +498,6 @@ class AlignedClassifierMixin(ClientModelsMixin):
             )
         return AlignedModel.of(self.linear_model(), aligner.reference_, aligner.tau_)
 
-    def _scores_by_client(self, X, groups):
-        return self._scores(self._align(X, groups))
-
-    def _align(self, X, groups):
-        """Align samples, if the classifier was fitted with an aligner."""
-        if not self._is_aligned:
-            return X
-        if groups.clients == [None]:
-            return self.aligner_.transform(X)
-        codes = np.empty(len(X), dtype=np.intp)
-        for code, rows in enumerate(groups.rows):
-            codes[rows] = code
-        ids = np.fromiter(groups.clients, dtype=object)[codes]
-        return self.aligner_.transform(X, client_ids=ids)
-
     def _fit_aligner(self, messages):
         """Fit ``aligner_`` to the messages, if there is an aligner."""
         vars(self).pop("aligner_", None)  # of an earlier fit
@@ -527,56 +509,58 @@ class AlignedClassifierMixin(ClientModelsMixin):
         self.aligner_ = aligner
 
     def _aligned_messages(self, messages, push):
-        """Messages with labels, of aligned rows: ``push`` moves one by a map."""
+        """Messages with labels, of aligned samples: ``push`` maps one message."""
 
-        def aligned(message):
-            client_map = self._map_of_sender(message)
+        def aligned(pair):
+            message, client_map = pair
             return message if client_map is None else push(message, *client_map.affine)
 
-        return map_in_order(aligned, self._labelled(messages), self.n_jobs)
+        return map_in_order(aligned, self._with_maps(messages), self.n_jobs)
 
     def _with_maps(self, messages):
         """Messages with labels, and the maps of their clients, None if not aligned."""
+        maps = self.aligner_.maps_ if self._is_aligned else None
         for message in self._labelled(messages):
-            yield message, self._map_of_sender(message)
+            yield message, None if maps is None else maps[message.client]
 
     def _labelled(self, messages):
         return (each for each in messages if isinstance(each, self.message_type))
 
-    def _map_of_sender(self, message):
-        if self._is_aligned:
-            return self.aligner_._map_of(message.client, message)
-        return None
-
     def _part_for_alignment(self, moments):
-        """Sample covariance, and its shrinkage for alignment; empty without one."""
-        covariance = moments.sample_covariance()
-        if self.aligner is None:
+        """Sample covariance and, with an aligner that has one, its shrinkage."""
+        covariance, method = moments.sample_covariance(), self._shrinkage_of_aligner
+        if method is None:
             return covariance, np.empty(0)
-        return covariance, self.aligner._part_for_alignment(moments)
+        coefficient = moments.shrinkage(method)
+        return covariance, np.array([floor_shrinkage(covariance, coefficient)])
+
+    @property
+    def _shrinkage_of_aligner(self):
+        """Parameter ``shrinkage`` of the aligner, None if there is none."""
+        return getattr(self.aligner, "shrinkage", None)
 
     @property
     def _noisy_shrinkage(self):
-        """How the shrinkage for alignment is taken from noisy statistics, if at all."""
-        return None if self.aligner is None else self.aligner._noisy_shrinkage
+        return noisy_shrinkage(self._shrinkage_of_aligner)
 
     def _validate_params(self):
-        super()._validate_params()
-        if getattr(self.aligner, "privacy", None) is not None:
-            raise ValueError(
-                "privacy is set on the aligner inside the classifier, which sends "
-                "nothing itself; set it on the classifier, whose one message serves "
-                "both. Classifiers without this parameter have no guarantee to give."
+        missing = [n for n in ALIGNER_METHODS if not hasattr(self.aligner, n)]
+        if self.aligner is not None and missing:
+            raise InvalidParameterError(
+                f"The 'aligner' parameter of {type(self).__name__} must be an object "
+                f"implementing {', '.join(ALIGNER_METHODS)} or None, see "
+                f"skslot.alignment.FederatedAligner. Got {self.aligner!r} instead, "
+                f"which lacks {', '.join(missing)}."
             )
+        super()._validate_params()
+        for name in ("privacy", "client_column"):
+            if getattr(self.aligner, name, None) is not None:
+                raise ValueError(
+                    f"{name} is set on the aligner inside the classifier, which has no "
+                    "use for it there. Set it on the classifier, whose one message "
+                    "serves both."
+                )
 
     def _allowed_messages(self):
         without_labels = () if self.aligner is None else (ClientStatistics,)
         return *super()._allowed_messages(), *without_labels
-
-    def _validate_rows(self, X, y, client_ids, *, reset=True):
-        if self.aligner is not None and self.aligner.client_column is not None:
-            raise ValueError(
-                "client_column is set on the aligner inside the classifier, which sees "
-                "no column; set it on the classifier instead."
-            )
-        return super()._validate_rows(X, y, client_ids, reset=reset)

@@ -7,12 +7,18 @@ from numbers import Real
 import numpy as np
 from scipy.linalg import cho_solve
 
+from .._docstrings import document
 from .._sklearn_compat import Interval, StrOptions
 from .._utils import warn_of_lost_classes
 from ..exchange import ClassMeans, ClassStatistics
 from ..statistics import average_rows, merge_class_means
-from ._class_statistics import ClassStatisticsClassifier
-from ._gaussian import LEAST_RIDGE, counts_and_means, factorise, stack_means
+from ._gaussian import (
+    LEAST_RIDGE,
+    ClassStatisticsClassifier,
+    counts_and_means,
+    factorise,
+    stack_means,
+)
 
 # What gamma="auto" is, in units of the mean variance that client means suggest.
 AUTO = 0.1
@@ -22,82 +28,64 @@ GAMMA_REMEDY = (
 )
 
 
+@document
 class FedCOFClassifier(ClassStatisticsClassifier):
     """Federated classifier from class means alone, in one round.
 
-    Clients send class counts and class means, 4 C (m + 1) bytes in float32 for C
-    classes of m features. The covariance that a linear classifier needs is estimated
-    from how far the means of different clients lie apart (FedCOF [1]_).
+    Clients send class counts and class means, which take 4 C (m + 1) bytes in float32
+    for C classes and m features. The covariance that a linear classifier needs is
+    estimated from the distances between the means of different clients (FedCOF [1]_).
 
     Read more in the :doc:`User Guide </user_guide/classifiers>`.
 
     Parameters
     ----------
     gamma : "auto" or float, default="auto"
-        Added to the variances of each class, as few clients show few directions in
-        which rows vary. "auto" is 0.1 times the mean variance that is estimated, of
-        classes that several clients hold.
-    aligner : aligner, default=None
-        Aligns the clients without a second exchange. As alignment takes a covariance,
-        clients then send :class:`~skslot.exchange.ClassStatistics`, m (m + 1) / 2
-        numbers more. Predictions equal those of a Pipeline of this aligner and this
-        classifier, and ``predict`` needs ``client_ids``. The aligner's ``screen`` is
-        not used.
-    privacy : PrivacyBudget, default=None
-        Guarantee of differential privacy for the rows of each client: its message is
-        then made of noisy sums alone, ``client_update`` needs ``classes``, and in
-        ``fit`` the labels in ``y`` are taken as public. See
-        :class:`~skslot.privacy.PrivacyBudget`.
-    client_column : str or int, default=None
-        Name or position of the column of X that holds the client ids. None means that
-        ids are passed as ``client_ids``.
-    screen : None, "warn", "exclude" or ClientScreen, default="warn"
-        How to handle clients whose statistics are implausible compared with all others,
-        see :doc:`/user_guide/trust`. ``"warn"`` issues a warning, ``"exclude"`` drops
-        the client, ``None`` disables the check. A :class:`~skslot.trust.ClientScreen`
-        also limits the fraction of all samples that one client may contribute.
-    n_jobs : int, default=None
-        Threads over clients.
-    verbose : int, default=0
-        1 prints a line for each client that is done.
+        Number added to the variances of each class, because the means of few clients
+        cover few directions. ``"auto"`` is 0.1 times the mean of the variances
+        estimated for classes that several clients hold.
+    {aligner}
+        With an aligner, clients send :class:`~skslot.exchange.ClassStatistics`, that is
+        m (m + 1) / 2 additional numbers. Predictions equal those of a Pipeline of this
+        aligner and this classifier.
+    {privacy}
+    {client_column}
+    {screen}
+    {n_jobs}
+    {verbose}
 
     Attributes
     ----------
-    classes_ : ndarray of shape (n_classes,)
-        Labels that at least one client holds.
-    coef_ : ndarray of shape (n_classes, n_features)
-        Weights; those of each class have length one.
+    {classes_}
+    {coef_}
+        The weights of each class have length one.
     intercept_ : ndarray of shape (n_classes,)
-        Zeros: there are no intercepts.
+        Zeros, because the classifier has no intercepts.
     gamma_ : float
-        What was added to the variances.
-    clients_report_ : ClientsReport
-        Share, distance and so on of each client, and who stands out.
-    aligner_ : aligner
-        The fitted aligner; only with ``aligner``.
-    n_features_in_ : int
-        Number of columns of X, with the client column if there is one.
-    feature_names_in_ : ndarray of shape (`n_features_in_`,)
-        Names of these columns, when all are strings.
+        Number added to the variances.
+    {clients_report_}
+    {aligner_}
+    {n_features_in_}
+    {feature_names_in_}
 
     See Also
     --------
-    FedCGSClassifier : Has the covariance sent.
-    FedRidgeClassifier : The classifier that this one estimates.
+    FedCGSClassifier : Clients also send the covariance.
+    FedRidgeClassifier : The classifier that is estimated here.
 
     Notes
     -----
-    The estimate is unbiased if the rows of a class at each client are a random sample
-    of all rows of the class. If domains differ, client means lie further apart than
-    that, and the "covariance" is mostly how domains differ: directions in which they do
-    are penalised. That helps under label shift and costs without. A class that a single
-    client holds adds nothing to the estimate; when this is so for most of them, use
-    another method.
+    The estimate is unbiased if the samples of a class at each client are a random
+    subset of all samples of the class. If domains differ, client means are further
+    apart, and the estimated covariance mainly describes differences between domains.
+    Directions in which domains differ are then penalized. This improves accuracy under
+    label shift, and reduces it otherwise. A class that a single client holds does not
+    contribute to the estimate. If this applies to most classes, use another method.
 
-    Weights pass through the origin and have length one, which suits the features of
-    networks, whose classes lie in different directions. Scores are in the unit of the
-    features: ``predict_proba`` is their softmax, which orders classes as the scores do
-    but is no estimate of a probability.
+    Decision boundaries pass through the origin and weights have length one. This suits
+    the features of neural networks, whose classes lie in different directions. Scores
+    have the unit of the features. ``predict_proba`` is their softmax: it orders classes
+    correctly, but does not estimate probabilities.
 
     References
     ----------

@@ -9,92 +9,86 @@ from scipy.special import log_softmax, logsumexp, softmax
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.validation import check_is_fitted
 
+from .._docstrings import document
 from .._sklearn_compat import HasMethods, StrOptions
 from ..exchange import CurvedHead, LinearModel
 from ..statistics import is_constant
 from ._base import OneShotClassifier
 from ._gaussian import pool_statistics
-from ._local_heads import LocalHeadsMixin, train_head
-from ._training import fit_softmax, prepare_estimator, train_estimator
+from ._training import (
+    LocalHeadsMixin,
+    fit_softmax,
+    prepare_estimator,
+    train_estimator,
+    train_head,
+)
 
 # Added to the variances of standardised scores when heads are stacked.
 STACK_RIDGE = 1e-2
 
 
+@document
 class FedEnsembleClassifier(LocalHeadsMixin, OneShotClassifier):
-    """Federated ensemble of the linear heads of all clients, in one round.
+    """Federated ensemble of the linear classifiers of all clients, in one round.
 
-    Each client trains a linear classifier on the classes that it holds and sends its
-    weights. The server keeps all of them and combines what they say about a row. A
-    class that a client does not hold has no probability there, which is not the same
-    as a score of zero.
+    Each client trains a linear classifier on the classes that it holds and sends the
+    weights. The server keeps all of them and combines their predictions. A class that a
+    client does not hold gets probability zero from this client, not a score of zero.
 
     Read more in the :doc:`User Guide </user_guide/classifiers>`.
 
     Parameters
     ----------
     combine : {"mean", "weighted", "vote", "stack"}, default="mean"
-        How: mean probability; mean probability of each class over clients, weighed by
-        their rows of it (the weights of FedKD [1]_); number of votes (FedKT [2]_); or
-        the linear combination of all scores that fits the labels of all clients best.
-        The last one is what FENS [3]_ trains in many rounds; for linear heads and least
-        squares, class means and a covariance from each client are enough.
+        How to combine predictions. ``"mean"`` averages probabilities. ``"weighted"``
+        averages the probabilities of each class with weights proportional to the
+        samples of the class at each client, as in FedKD [1]_. ``"vote"`` counts votes,
+        as in FedKT [2]_. ``"stack"`` is the linear combination of all scores that fits
+        the labels of all clients best. FENS [3]_ trains it in many rounds; for linear
+        classifiers and least squares, class means and a covariance from each client
+        suffice.
     estimator : estimator object, default=None
-        Linear classifier that each client trains: one with ``coef_`` and
-        ``intercept_``, which are all that is sent. By default a logistic regression of
-        standardised rows, in which all classes weigh the same.
+        Linear classifier trained by each client. Only its ``coef_`` and ``intercept_``
+        are sent. If None, a logistic regression of standardized samples with equal
+        class weights is used.
     consistent : bool, default=True
-        Whether a client votes only where it is sure: where its class is more probable
-        than all its others together. FedKT lets a client vote where its students agree;
-        here it has a single one. Only for ``combine="vote"``.
-    aligner : FederatedOTAligner or MixedEffectsAligner, default=None
-        Aligns the clients without a second exchange: their heads are mapped in closed
-        form. Local training has seen features that were not aligned; predictions equal
-        those of a Pipeline of this aligner and this classifier with shifts, and are
-        close to them otherwise. ``predict`` then needs ``client_ids``. Its ``screen``
-        is not used.
-    client_column : str or int, default=None
-        Name or position of the column of X that holds the client ids. None means that
-        ids are passed as ``client_ids``.
-    screen : None, "warn", "exclude" or ClientScreen, default="warn"
-        How to handle clients whose statistics are implausible compared with all others,
-        see :doc:`/user_guide/trust`. ``"warn"`` issues a warning, ``"exclude"`` drops
-        the client, ``None`` disables the check. A :class:`~skslot.trust.ClientScreen`
-        also limits the fraction of all samples that one client may contribute.
-    random_state : int, RandomState instance or None, default=None
-        Determines the estimator if it has no ``random_state`` of its own.
-    n_jobs : int, default=None
-        Threads over clients.
-    verbose : int, default=0
-        1 prints a line for each client that is done.
+        Whether a client votes only if its most likely class is more probable than all
+        other classes together. In FedKT, a client votes if its students agree; here it
+        has a single one. Only used if ``combine="vote"``.
+    {aligner}
+        The linear classifiers of the clients are transformed in closed form. They were
+        trained on features that were not aligned, so predictions equal those of a
+        Pipeline of this aligner and this classifier only if the aligner shifts features
+        without a linear map. Otherwise they are close to them.
+    {client_column}
+    {screen}
+    {random_state}
+        Used by ``estimator`` if ``estimator`` has no ``random_state``.
+    {n_jobs}
+    {verbose}
 
     Attributes
     ----------
-    classes_ : ndarray of shape (n_classes,)
-        Labels that at least one client holds.
+    {classes_}
     heads_ : list of LinearModel
-        The head of each client, for aligned features.
-    coef_ : ndarray of shape (n_classes, n_features)
-        Weights; only with ``combine="stack"``.
-    intercept_ : ndarray of shape (n_classes,)
-        Intercepts; only with ``combine="stack"``.
-    clients_report_ : ClientsReport
-        Share, distance and so on of each client, and who stands out.
-    aligner_ : FederatedOTAligner or MixedEffectsAligner
-        The fitted aligner; only with ``aligner``.
-    n_features_in_ : int
-        Number of columns of X, with the client column if there is one.
-    feature_names_in_ : ndarray of shape (`n_features_in_`,)
-        Names of these columns, when all are strings.
+        Linear classifier of each client, for aligned features.
+    {coef_}
+        Only defined with ``combine="stack"``.
+    {intercept_}
+        Only defined with ``combine="stack"``.
+    {clients_report_}
+    {aligner_}
+    {n_features_in_}
+    {feature_names_in_}
 
     See Also
     --------
-    FedMergeClassifier : Merges the heads into one.
+    FedMergeClassifier : Merges the classifiers into one.
 
     Notes
     -----
-    A client with a single class always says that one, whatever the row. Such clients
-    spoil "mean", "weighted" and "vote"; "stack" has no use for what does not vary.
+    A client with a single class always predicts this class. Such clients reduce the
+    accuracy of "mean", "weighted" and "vote". "stack" ignores constant scores.
 
     References
     ----------
@@ -152,23 +146,23 @@ class FedEnsembleClassifier(LocalHeadsMixin, OneShotClassifier):
         self.verbose = verbose
 
     def distill(self, X_public, head=None):
-        """Train a single head on public rows, as the ensemble labels them.
+        """Train a single classifier on public samples labelled by the ensemble.
 
         This is the last step of FedKT and FedKD, which need public data.
 
         Parameters
         ----------
         X_public : array-like of shape (n_samples, n_features)
-            Rows without labels, of nobody or of no particular client; with an
-            ``aligner``, aligned ones.
+            Unlabelled samples that belong to no particular client. With an ``aligner``,
+            they must be aligned.
         head : estimator object, default=None
-            Classifier whose ``fit`` takes ``sample_weight``; by default a logistic
-            regression of standardised rows.
+            Classifier to train. Its ``fit`` must accept ``sample_weight``. If None, a
+            logistic regression of standardized samples is used.
 
         Returns
         -------
         head : estimator object
-            A copy of it, trained on probabilities of the ensemble.
+            Copy of the classifier, trained on the probabilities of the ensemble.
         """
         check_is_fitted(self)
         X = self._read_client(X_public, None)

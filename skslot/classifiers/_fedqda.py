@@ -6,6 +6,7 @@ import numpy as np
 from numpy.linalg import LinAlgError, cholesky
 from scipy.linalg import solve_triangular
 
+from .._docstrings import document
 from .._sklearn_compat import Interval, StrOptions
 from .._utils import unpack_triangle
 from ..exchange import ClassMixtures
@@ -15,78 +16,60 @@ from ._fedpft import FedPFTClassifier, pool_components
 from ._gaussian import COLLINEAR, LEAST_RIDGE, class_priors
 
 
+@document
 class FedQDAClassifier(AlignedClassifierMixin, OneShotClassifier):
     """Federated quadratic discriminant analysis, in one round.
 
-    Clients send a Gaussian for each of their classes, the message of
-    ``FedPFTClassifier(n_components=1)``. The server has the Gaussian of all rows of
-    each class, pulls their covariances towards their mean [1]_, and predicts the class
-    under which a row is most likely. How the rows are spread over clients does not
-    change the result.
+    Clients send a Gaussian for each of their classes, which is the message of
+    ``FedPFTClassifier(n_components=1)``. The server pools the Gaussians of each class,
+    shrinks their covariances towards the mean covariance [1]_, and predicts the class
+    with the largest likelihood. The result does not depend on how samples are
+    distributed over clients.
 
     Read more in the :doc:`User Guide </user_guide/classifiers>`.
 
     Parameters
     ----------
     covariance_type : {"full", "diag"}, default="full"
-        Covariances of the classes: "diag" takes features as independent of each other
-        within a class, which is naive Bayes. Per class a client sends
-        m + m (m + 1) / 2 + 1 numbers or 2 m + 1, with m features.
+        Covariances of the classes. ``"diag"`` assumes independent features within a
+        class, as in naive Bayes. With m features, a client sends
+        m + m (m + 1) / 2 + 1 numbers per class for "full" and 2 m + 1 for "diag".
     shrink_to_pooled : float, default=0.9
-        Weight of the covariance within all classes in that of each class; 1 is linear
-        discriminant analysis.
+        Weight of the pooled covariance within classes in the covariance of each class.
+        1 is linear discriminant analysis.
     shrink_to_identity : float, default=0.05
-        After that, weight of the multiple of the identity that has the same trace.
-    priors : {"empirical", "uniform"} or array-like of shape (n_classes,), \
-default="empirical"
-        Class probabilities: as in the data of all clients, equal, or given in the order
-        of ``classes_``.
-    aligner : aligner, default=None
-        Aligns the clients without a second exchange. With ``covariance_type="full"``
-        predictions equal those of a Pipeline of this aligner and this classifier. With
-        "diag" they do not: what clients send has lost the covariances between features,
-        which the map of a client makes variances of. The variances of the Gaussian that
-        was sent are exact after the map. ``predict`` needs ``client_ids``. Its
-        ``screen`` is not used.
-    client_column : str or int, default=None
-        Name or position of the column of X that holds the client ids. None means that
-        ids are passed as ``client_ids``.
-    screen : None, "warn", "exclude" or ClientScreen, default="warn"
-        How to handle clients whose statistics are implausible compared with all others,
-        see :doc:`/user_guide/trust`. ``"warn"`` issues a warning, ``"exclude"`` drops
-        the client, ``None`` disables the check. A :class:`~skslot.trust.ClientScreen`
-        also limits the fraction of all samples that one client may contribute.
-    n_jobs : int, default=None
-        Threads over clients.
-    verbose : int, default=0
-        1 prints a line for each client that is done.
+        Weight of a multiple of the identity with the same trace, applied after
+        ``shrink_to_pooled``.
+    {priors}
+    {aligner}
+        With ``covariance_type="full"``, predictions equal those of a Pipeline of this
+        aligner and this classifier. With "diag" they differ, because clients do not
+        send the covariances between features, which alignment turns into variances.
+    {client_column}
+    {screen}
+    {n_jobs}
+    {verbose}
 
     Attributes
     ----------
-    classes_ : ndarray of shape (n_classes,)
-        Labels that at least one client holds.
+    {classes_}
     means_ : ndarray of shape (n_classes, n_features)
         Mean of each class.
     covariances_ : ndarray of shape (n_classes, n_features, n_features) or \
 (n_classes, n_features)
-        Covariance of each class as it is used, or its diagonal.
-    priors_ : ndarray of shape (n_classes,)
-        Class probabilities used.
-    clients_report_ : ClientsReport
-        Share, distance and so on of each client, and who stands out.
-    aligner_ : aligner
-        The fitted aligner; only with ``aligner``.
-    n_features_in_ : int
-        Number of columns of X, with the client column if there is one.
-    feature_names_in_ : ndarray of shape (`n_features_in_`,)
-        Names of these columns, when all are strings.
+        Shrunk covariance of each class, or its diagonal.
+    {priors_}
+    {clients_report_}
+    {aligner_}
+    {n_features_in_}
+    {feature_names_in_}
 
     See Also
     --------
     FedCGSClassifier : One covariance for all classes, and a linear classifier.
-    FedPFTClassifier : Trains any classifier on rows drawn from the same message.
-    sklearn.discriminant_analysis.QuadraticDiscriminantAnalysis : The same from pooled
-        rows, without ``shrink_to_pooled``.
+    FedPFTClassifier : Trains any classifier on samples drawn from the same message.
+    sklearn.discriminant_analysis.QuadraticDiscriminantAnalysis : Equivalent on pooled
+        samples, without ``shrink_to_pooled``.
     sklearn.naive_bayes.GaussianNB : Likewise for ``covariance_type="diag"``.
 
     References
@@ -149,7 +132,7 @@ default="empirical"
 
     @property
     def covariances_(self):
-        """Covariance of each class as it is used, or its diagonal."""
+        """Shrunk covariance of each class, or its diagonal."""
         if self._roots[0].ndim == 1:
             return np.array([root**2 for root in self._roots])
         return np.array([root @ root.T for root in self._roots])
@@ -162,7 +145,7 @@ default="empirical"
         sender = FedPFTClassifier(
             covariance_type=self.covariance_type, aligner=self.aligner
         )
-        return sender._summarize(X, y, classes, client, seed)
+        return sender.client_update(X, y, classes=classes, client=client)
 
     def _learn(self, messages, seed):
         self._fit_aligner(messages)

@@ -1,23 +1,25 @@
-"""Gaussian classifiers from class statistics: pure functions of arrays."""
+"""Linear classifiers from class statistics: their base class and the mathematics."""
 
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.linalg import LinAlgError, cholesky, eigvalsh
+from numpy.linalg import LinAlgError, cholesky
 from scipy.linalg import cho_solve
 
+from ..exchange import ClassStatistics
+from ..privacy import PrivacyBudget
 from ..statistics import (
+    FeatureMoments,
     average_rows,
     class_means,
     is_constant,
     merge_class_means,
     shrink_covariance,
-    shrinkage_coefficient,
+    stack_class_means,
 )
+from ._base import AlignedClassifierMixin, FoldedHeadsMixin, OneShotClassifier
 
-# Added to the diagonal by ridge="auto", in units of the mean variance of a feature:
-# keeps constant features and classes of one row from making the covariance singular.
-LEAST_RIDGE = 1e-6
+LEAST_RIDGE = FeatureMoments.LEAST_RIDGE
 
 # A feature of which less than this share is not a linear combination of others.
 COLLINEAR = 1e-12
@@ -25,6 +27,48 @@ COLLINEAR = 1e-12
 RIDGE_REMEDY = (
     "so ridge=0 or a tiny ridge cannot invert it; use ridge='auto' or a larger number."
 )
+
+
+class ClassStatisticsClassifier(
+    FoldedHeadsMixin, AlignedClassifierMixin, OneShotClassifier
+):
+    """Linear classifier from class counts, class means and one covariance.
+
+    A subclass has the parameters ``aligner`` and ``privacy`` and a method
+    ``_fit_head(pooled)``, which sets ``coef_`` and ``intercept_`` from the statistics
+    of all rows together.
+    """
+
+    message_type = ClassStatistics
+
+    _parameter_constraints: dict = {
+        **OneShotClassifier._parameter_constraints,
+        "privacy": [PrivacyBudget, None],
+    }
+
+    @property
+    def _ids_matter(self):
+        return self.aligner is not None
+
+    def _summarize(self, X, y, classes, client, seed):
+        if self.privacy is not None:
+            return ClassStatistics.release(
+                self.privacy, X, y, classes, client, self._noisy_shrinkage
+            )
+        counts, means = counts_and_means(X, y, classes)
+        part = self._part_for_alignment(FeatureMoments.from_rows(X))
+        return ClassStatistics(classes.tolist(), counts, means, *part, client)
+
+    def _learn(self, messages, seed):
+        self._fit_aligner(messages)
+        pooled = pool_statistics(
+            self._aligned_messages(messages, ClassStatistics.pushed)
+        )
+        self.classes_ = pooled.classes
+        self._fit_head(pooled)
+
+
+# ------------------------------------------------------------------ pooling
 
 
 @dataclass(frozen=True)
@@ -73,13 +117,8 @@ class PooledStatistics:
 
 def counts_and_means(X, y, classes):
     """Number of rows and mean of each of ``classes``; zero where there is none."""
-    counts = np.zeros(len(classes), dtype=np.int32)
-    means = np.zeros((len(classes), X.shape[1]))
-    held = class_means(X, y)
-    for index, label in enumerate(classes.tolist()):
-        if label in held:
-            counts[index], means[index] = held[label]
-    return counts, means
+    counts, means = stack_class_means(class_means(X, y), classes.tolist())
+    return counts.astype(np.int32), means
 
 
 def pool_statistics(messages):
@@ -106,22 +145,7 @@ def stack_means(means):
     return classes, np.array(counts, float), np.array(means)
 
 
-def regularize(pooled, kind, ridge):
-    """Covariance with ``ridge`` on its diagonal, or what "auto" stands for."""
-    covariance = pooled.covariance(kind)
-    if ridge == "auto":
-        coefficient = shrinkage_coefficient("oas", covariance, pooled.n_samples)
-        covariance = shrink_covariance(covariance, coefficient)
-        ridge = LEAST_RIDGE * np.trace(pooled.covariance("total")) / len(covariance)
-        if not _is_positive_definite(_add_ridge(covariance, ridge)):
-            # rounding, mostly of float16 messages: lift eigenvalues above the noise
-            ridge -= 2 * eigvalsh(covariance)[0]
-    return _add_ridge(covariance, ridge)
-
-
-def gaussian_head(means, covariance, log_priors, n_samples):
-    """Weights and intercepts of the classifier with Gaussian classes."""
-    return head_of_means(means, factorise(covariance, means, n_samples), log_priors)
+# ------------------------------------------------------------------ linear classifiers
 
 
 def factorise(covariance, means, n_samples, remedy=RIDGE_REMEDY):
@@ -139,7 +163,10 @@ def factorise(covariance, means, n_samples, remedy=RIDGE_REMEDY):
 
 
 def head_of_means(means, factor, log_priors):
-    """The same from the factor of the covariance; without one, priors decide."""
+    """Weights and intercepts of the classifier with Gaussian classes.
+
+    ``factor`` is the Cholesky factor of their covariance; if None, priors decide.
+    """
     if factor is None:
         return np.zeros_like(means), log_priors.copy()
     # Scores from the centre of the classes: a term that all classes share cancels,
@@ -166,15 +193,3 @@ def check_priors(priors, classes):
             f"classes {classes.tolist()}, got {priors.tolist()!r}."
         )
     return priors / priors.sum()
-
-
-def _add_ridge(covariance, ridge):
-    return covariance + ridge * np.eye(len(covariance))
-
-
-def _is_positive_definite(matrix):
-    try:
-        cholesky(matrix)
-    except LinAlgError:
-        return False
-    return True

@@ -176,7 +176,13 @@ def client_map(table, sent, reference, tau, arguments):
     from ..exchange import MixedEffectsModel
 
     if isinstance(reference, MixedEffectsModel):
-        return site_classifier(table, sent, reference, arguments).aligner_.maps_[0]
+        return next(
+            iter(
+                site_classifier(
+                    table, sent, reference, arguments
+                ).aligner_.maps_.values()
+            )
+        )
     aligner = FederatedOTAligner(tau, shrinkage=arguments.shrinkage)
     with plain_warnings():
         if sent is None:

@@ -265,6 +265,17 @@ class _AlignableMessage(_ClassMessage):
             )
         return self._part(ClientStatistics, shrinkage=float(self.shrinkage[0]))
 
+    def scatter(self):
+        """Compute the scatter of the samples around the means of their classes.
+
+        Returns
+        -------
+        scatter : ndarray of shape (n_features, n_features)
+            Sum of the outer products of the deviations.
+        """
+        apart = np.sqrt(self.counts)[:, None] * (self.class_means - self.mean)
+        return self.n_samples * self.covariance - apart.T @ apart
+
     def _traits(self):
         part = "present" if self.shrinkage.size else "absent"
         return {**super()._traits(), "part for alignment": part}

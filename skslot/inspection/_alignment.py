@@ -4,8 +4,9 @@ import numpy as np
 from sklearn.decomposition import PCA
 from sklearn.utils import check_consistent_length, column_or_1d
 
+from .._utils import shorten
 from ..alignment import MixedEffectsAligner
-from ..base import clients_array
+from ..base import clients_array, rows_by_client
 from ._alignment_report import fitted_parts, with_own_offsets
 from ._drawing import (
     CLASS_COLOURS,
@@ -120,7 +121,7 @@ class AlignmentDisplay:
             The projections, drawn.
         """
         estimator, aligner = fitted_parts(estimator)
-        rows, groups = estimator._read_rows(X, client_ids, reset=False)
+        rows, groups = rows_by_client(estimator, X, client_ids)
         if y is not None:
             y = column_or_1d(y)
             check_consistent_length(rows, y)
@@ -134,15 +135,19 @@ class AlignmentDisplay:
             taus = [0.0, 1.0] if is_mixed else [0.0, aligner.tau_, 1.0]
         taus = sorted({float(tau) for tau in taus})
         pca = PCA(n_components=2, random_state=0).fit(rows)
-        maps = aligner._maps_for(rows, groups)
+        maps = aligner.maps_
+        unknown = [client for client in groups.clients if client not in maps]
+        if unknown:
+            raise ValueError(
+                f"client {shorten(unknown)} was not seen in fit. Call "
+                "add_client(X, client) before its samples are drawn."
+            )
+        maps = [maps[client] for client in groups.clients]
         maps = with_own_offsets(estimator, groups.clients, maps)
-        ids = np.empty(len(rows), dtype=object)
-        for client, positions in groups.items():
-            ids[positions] = client
         display = cls(
             np.array([pca.transform(_moved(rows, groups, maps, t)) for t in taus]),
             taus,
-            clients_array(ids.tolist()),
+            clients_array(groups.ids().tolist()),
             y,
             pca.explained_variance_ratio_,
             [_part_of_the_way(tau) for tau in taus] if is_mixed else None,

@@ -420,7 +420,9 @@ class MeasuredClients:
 def _client_gaussians(estimator, aligner):
     """(mean, covariance) of each client, as they are and as they are moved."""
     before = list(zip(aligner.means_, aligner.covariances_, strict=True))
-    maps = with_own_offsets(estimator, aligner.clients_.tolist(), aligner.maps_)
+    maps = with_own_offsets(
+        estimator, aligner.clients_.tolist(), aligner.maps_.values()
+    )
     after = []
     for (mean, covariance), client_map in zip(before, maps, strict=True):
         matrix, offset = client_map.affine

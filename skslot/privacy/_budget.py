@@ -1,6 +1,10 @@
-"""The Gaussian mechanism: how much noise a guarantee takes, and where it comes from."""
+"""Differential privacy by the Gaussian mechanism: one noisy release per client.
 
-from contextlib import contextmanager
+``PrivacyBudget.release`` clips the samples of a client, packs their class counts, class
+sums and Gram matrix into one vector, adds noise to it, and computes statistics from the
+noisy sums alone. The functions follow in this order.
+"""
+
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -9,229 +13,57 @@ from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
 from sklearn.utils import check_array, check_consistent_length
 
-from .._utils import (
-    import_optional,
-    pack_triangle,
-    packed_diagonal,
-    triangle_order,
-    unpack_triangle,
-)
+from .._utils import import_optional, pack_triangle, packed_diagonal, unpack_triangle
 from ..statistics import shrink_covariance
 
-# Numbers are rounded to this power of two, in units of the sensitivity, before noise of
-# the same grain is added: noise of full precision could give away the last bits.
-GRAIN = -40
+# The only neighbouring relation for which there is a guarantee.
+ADJACENCY = "one row added or removed"
 
-# More noise by this share makes up for all rounding. Sums of rows are exact; that they
-# are divided by their units moves the vector by 2^-53 of its norm, which is at most the
-# number of rows, and its grain moves it by 2^-40 times the root of its length. For a
-# billion rows and a hundred million numbers both are below a fourth of this.
-MARGIN = 1e-6
-
-
-def gaussian_noise_scale(epsilon, delta):
-    """Compute the least noise for a guarantee, per unit of sensitivity.
-
-    The analytic Gaussian mechanism [1]_: the smallest standard deviation for which
-    Gaussian noise is (epsilon, delta)-differentially private.
-
-    Parameters
-    ----------
-    epsilon : float
-        Most that one row may change the logarithm of the odds of any outcome.
-    delta : float
-        Probability with which it may change more.
-
-    Returns
-    -------
-    scale : float
-        Standard deviation of the noise, divided by the largest change (in Euclidean
-        norm) that adding or removing one row makes.
-
-    See Also
-    --------
-    PrivacyBudget : Uses it for what a client sends.
-
-    References
-    ----------
-    .. [1] B. Balle, Y.-X. Wang. "Improving the Gaussian Mechanism for Differential
-       Privacy: Analytical Calibration and Optimal Denoising". ICML, 2018.
-
-    Examples
-    --------
-    >>> from skslot.privacy import gaussian_noise_scale
-    >>> round(gaussian_noise_scale(1.0, 1e-5), 3)
-    3.731
-    """
-    if not (1e-6 <= epsilon <= 1e9 and 1e-30 <= delta < 1):
-        raise ValueError(
-            f"epsilon must be positive and delta between 0 and 1 (1e-6 to 1e9, 1e-30 "
-            f"to 1), got {epsilon!r} and {delta!r}."
-        )
-
-    def excess(log_scale):
-        scale = np.exp(log_scale)
-        less, more = 0.5 / scale - epsilon * scale, 0.5 / scale + epsilon * scale
-        # the second term by its logarithm: e^epsilon alone may overflow
-        return ndtr(less) - np.exp(epsilon + log_ndtr(-more)) - delta
-
-    # at the root itself, rounding might fall on the wrong side
-    return float(np.exp(brentq(excess, -20.0, 20.0, xtol=1e-12)) * (1 + 1e-9))
-
-
-def opendp_noise(numbers, scale):
-    """Add Gaussian noise to numbers of unit sensitivity, by a vetted sampler.
-
-    Neither NumPy's generator, whose state can be found out from what it gave, nor its
-    normal numbers, whose gaps give the number below away, are made for this.
-    """
-    opendp = import_optional("opendp.prelude", "privacy", "differential privacy")
-    opendp.enable_features("contrib")
-    atoms = opendp.atom_domain(T=float, nan=False)
-    space = opendp.vector_domain(atoms, size=len(numbers)), opendp.l2_distance(T=float)
-    measure = opendp.m.make_gaussian(*space, scale=scale, k=GRAIN)
-    return np.array(measure(numbers.tolist()))
-
-
-_source = opendp_noise
-
-
-def add_noise(numbers, scale):
-    """Add noise, from where it always comes but in tests."""
-    return _source(numbers, scale)
-
-
-@contextmanager
-def noise_for_tests(source):
-    """Let noise come from elsewhere, which voids every guarantee: for tests only.
-
-    ``source(numbers, scale)`` returns the numbers with its noise.
-    """
-    global _source
-    _source = source
-    try:
-        yield
-    finally:
-        _source = opendp_noise
-
-
-# ------------------------------------------------------------------ sums
-
-
-# Clipped rows are rounded to whole multiples of the clip norm divided by this. Sums of
-# whole numbers are exact in any order, so that no rounding in them depends on a row.
-GRID = 2**16
-# Rows whose products add up to at most 2^53, below which float64 has all whole numbers.
-EXACT_ROWS = 2**20
-# Distances above this, in clip norms, are all the same; their squares do not overflow.
-FARTHEST = 1e100
-
-
-def clip_rows(X, clip_norm, center):
-    """Rows less the centre, clipped, in whole multiples of ``clip_norm / GRID``.
-
-    Rounding is towards zero, so that no row leaves the ball.
-    """
-    with np.errstate(over="ignore"):
-        Z = (X - center) / clip_norm
-    Z = np.clip(Z, -FARTHEST, FARTHEST)
-    Z /= np.maximum(np.linalg.norm(Z, axis=1, keepdims=True), 1.0)
-    return np.trunc(GRID * Z)
-
-
-def packed_sums(rows, held, split):
-    """The vector that noise is added to, from clipped rows.
-
-    Counts, class sums and the upper triangle of the Gram matrix follow each other, each
-    in its unit. What is off the diagonal counts twice in the norm of the matrix, hence
-    by the root of two here: the norm of what a row adds to the Gram matrix is then the
-    square of its own norm. With shares of the budget that add up to one, the norm of
-    all that a row adds is one at most.
-    """
-    parts = {"counts": held.sum(axis=1), "sums": (held @ rows).ravel() / GRID}
-    if "gram" in split:
-        parts["gram"] = _balance(pack_triangle(_gram(rows)), np.sqrt(2)) / GRID**2
-    return np.concatenate([np.sqrt(split[name]) * part for name, part in parts.items()])
-
-
-class NoisySums(NamedTuple):
-    """Sums with noise, in units of the clip norm, and the deviation of that noise.
-
-    That of ``gram`` is for its diagonal; beside it, noise is less by the root of two.
-    """
-
-    counts: np.ndarray
-    sums: np.ndarray
-    gram: np.ndarray | None
-    noise: dict
-
-    @classmethod
-    def unpack(cls, vector, n_classes, n_features, split, scale):
-        """Take the vector of ``packed_sums`` apart."""
-        ends = np.cumsum([n_classes, n_classes * n_features])
-        counts, sums, gram = np.split(vector, ends)
-        noise = {name: scale / np.sqrt(share) for name, share in split.items()}
-        if "gram" in split:
-            gram = _balance(gram / np.sqrt(split["gram"]), np.sqrt(0.5))
-            gram = unpack_triangle(gram)
-        return cls(
-            counts / np.sqrt(split["counts"]),
-            sums.reshape(n_classes, n_features) / np.sqrt(split["sums"]),
-            gram if "gram" in split else None,
-            noise,
-        )
-
-
-def _gram(rows):
-    """Products of whole numbers, summed over rows without any rounding."""
-    total = np.zeros((rows.shape[1], rows.shape[1]), dtype=np.int64)
-    for start in range(0, len(rows), EXACT_ROWS):
-        part = rows[start : start + EXACT_ROWS]
-        total += (part.T @ part).astype(np.int64)
-    return total.astype(np.float64)
-
-
-def _balance(packed, factor):
-    """A packed triangle, with what is off the diagonal times a factor."""
-    balanced = packed * factor
-    diagonal = packed_diagonal(triangle_order(len(packed)))
-    balanced[diagonal] = packed[diagonal]
-    return balanced
-
-
-# ------------------------------------------------------------------ budget
-
-
-# How counts, sums of rows and the Gram matrix share the budget: squares of their
-# weights in the one vector that noise is added to. Class means decide most, and the
-# Gram matrix can be mixed with the identity where noise hides it. Without classes there
-# is one sum, which takes less, and the Gram matrix is what alignment is about.
+# How counts, class sums and the Gram matrix share the budget: squares of their weights
+# in the vector. Class means matter most, and the Gram matrix can be mixed with the
+# identity where noise hides it. Without classes there is a single sum, which needs less
+# of the budget, and alignment depends on the Gram matrix.
 SPLIT_OF_CLASSES = {"counts": 0.05, "sums": 0.8, "gram": 0.15}
 SPLIT_OF_MEANS = {"counts": 0.05, "sums": 0.95}
 SPLIT_OF_ALL = {"counts": 0.05, "sums": 0.25, "gram": 0.7}
 
-# The only kind of neighbour that there is a guarantee for.
-ADJACENCY = "one row added or removed"
+# Clipped samples are rounded to multiples of the clip norm divided by this number. Sums
+# of integers are exact in any order, so their rounding cannot depend on a sample.
+GRID = 2**16
+# Number of samples whose products sum to at most 2^53. Up to there, float64 represents
+# all integers.
+EXACT_ROWS = 2**20
+# Distances in clip norms are cut here, so that their squares do not overflow.
+FARTHEST = 1e100
 
-# Eigenvalues of the noise reach its radius but for a little; this much more is lifted.
+# Before noise is added, numbers are rounded to this power of two, in units of the
+# sensitivity. Noise of full precision could reveal their last bits.
+GRAIN = -40
+# Additional noise that covers all rounding. Dividing exact sums by their units changes
+# the vector by 2^-53 of its norm, which is at most the number of samples, and GRAIN
+# changes it by 2^-40 times the root of its length. For a billion samples and a hundred
+# million numbers, both are below a quarter of this.
+MARGIN = 1e-6
+
+# Eigenvalues of a noise matrix may slightly exceed their asymptotic bound.
 LIFT = 1.25
 
 
 class PrivateStatistics(NamedTuple):
-    """Statistics of the rows of a client that were made of noisy sums.
+    """Statistics of the samples of a client, computed from noisy sums.
 
     Parameters
     ----------
     counts : ndarray of shape (n_classes,)
-        Rows of each class, noisy and rounded; at least one in all.
+        Noisy number of samples of each class, rounded; their sum is at least one.
     means : ndarray of shape (n_classes, n_features)
-        Mean of each class; zero where the count is.
+        Mean of each class; zero where the count is zero.
     covariance : ndarray of shape (n_features, n_features) or None
-        Covariance of all rows, if it was asked for.
+        Covariance of all samples, if it was released.
 
     See Also
     --------
-    PrivacyBudget.release : Makes them.
+    PrivacyBudget.release : Computes the statistics.
 
     Examples
     --------
@@ -248,42 +80,42 @@ class PrivateStatistics(NamedTuple):
 
 @dataclass(frozen=True)
 class PrivacyBudget:
-    """A guarantee of differential privacy for what one client sends.
+    """Differential privacy guarantee for the message of one client.
 
-    Rows are clipped to a norm around a public centre. Counts of classes, sums of rows
-    of each class and their Gram matrix are then released together, once, with Gaussian
-    noise; everything else is computed from these. Whether any one row was among those
-    of the client changes the probability of any message by at most a factor of
-    ``exp(epsilon)``, but for a probability of ``delta``.
+    Samples are clipped to a norm around a public centre. Class counts, class sums and
+    the Gram matrix are then released together, once, with Gaussian noise. Everything
+    else is computed from them. Adding or removing one sample of the client changes the
+    probability of any message by at most a factor of ``exp(epsilon)``, except with
+    probability ``delta``.
 
-    Estimators take it as their parameter ``privacy``. Read more in the
+    Estimators take a budget as their parameter ``privacy``. Read more in the
     :doc:`User Guide </user_guide/privacy>`.
 
     Parameters
     ----------
     epsilon : float
-        Most that one row may change the logarithm of the odds of any message.
+        Maximum change of the log-odds of any message caused by one sample.
     delta : float
-        Probability with which it may change more; well below one over the number of
-        rows.
+        Probability of a larger change. It should be well below one over the number of
+        samples.
     clip_norm : float
-        Rows further than this from the centre are moved to this distance. It must be
-        chosen without looking at the rows.
+        Samples further than this from the centre are moved to this distance. Choose it
+        without looking at the samples.
     center : array-like of shape (n_features,), default=None
-        Public centre that rows are clipped around; by default the origin. It must not
-        be computed from the rows either. Kept as a tuple.
+        Public centre around which samples are clipped, stored as a tuple. It must not
+        be computed from the samples. If None, the origin is used.
 
     See Also
     --------
-    gaussian_noise_scale : How much noise that takes.
+    gaussian_noise_scale : Noise that the guarantee requires.
 
     Notes
     -----
-    The set of classes is taken as public. Guarantees add up over releases of the same
-    rows: two with ``epsilon=1`` are together no better than one with ``epsilon=2``.
+    The set of classes is public. Guarantees add up over releases of the same samples:
+    two releases with ``epsilon=1`` give the guarantee of one with ``epsilon=2``.
 
-    Noise is drawn by OpenDP from the randomness of the operating system; there is no
-    seed, so that no two messages are the same.
+    OpenDP draws the noise from the randomness of the operating system. There is no
+    seed, so no two messages are equal.
 
     Examples
     --------
@@ -335,30 +167,30 @@ class PrivacyBudget:
         }
 
     def release(self, X, y=None, classes=None, *, with_covariance=True):
-        """Release statistics of the rows of a client, once.
+        """Release statistics of the samples of a client, once.
 
         Every call spends the whole budget.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Rows.
+            Samples.
         y : array-like of shape (n_samples,), default=None
-            Their labels; without, all rows are one class.
+            Labels. If None, all samples are one class.
         classes : array-like of shape (n_classes,), default=None
-            Labels that may occur, which are public; needed with ``y``. Rows of other
-            labels are refused.
+            Labels that may occur, which are public. Required with ``y``, whose labels
+            must be among them.
         with_covariance : bool, default=True
-            Whether the covariance is released too. Without, the budget is for counts
-            and means alone.
+            Whether to release the covariance. If False, the whole budget is spent on
+            counts and means.
 
         Returns
         -------
         statistics : PrivateStatistics
-            Counts, means and covariance, made of the noisy sums alone.
+            Counts, means and covariance, computed from the noisy sums alone.
         """
         X = check_array(X, dtype=np.float64)
-        held = _rows_of_classes(X, y, classes)
+        held = _class_membership(X, y, classes)
         center = self._center(X.shape[1])
         if not with_covariance:
             split = SPLIT_OF_MEANS
@@ -366,9 +198,10 @@ class PrivacyBudget:
             split = SPLIT_OF_ALL if y is None else SPLIT_OF_CLASSES
         rows = clip_rows(X, self.clip_norm, center)
         scale = gaussian_noise_scale(self.epsilon, self.delta) * (1 + MARGIN)
-        noisy = add_noise(packed_sums(rows, held, split), scale)
-        sums = NoisySums.unpack(noisy, len(held), X.shape[1], split, scale)
-        counts, means, covariance = _statistics(sums)
+        noisy = opendp_noise(packed_sums(rows, held, split), scale)
+        sums = unpack_sums(noisy, len(held), X.shape[1], split)
+        noise = {name: scale / np.sqrt(share) for name, share in split.items()}
+        counts, means, covariance = _statistics(*sums, noise)
         means[counts > 0] = center + self.clip_norm * means[counts > 0]
         if covariance is not None:
             covariance *= self.clip_norm**2
@@ -385,8 +218,11 @@ class PrivacyBudget:
         return np.array(self.center)
 
 
-def _rows_of_classes(X, y, classes):
-    """Which rows are of which class, of shape (n_classes, n_samples)."""
+# ------------------------------------------------------------------ exact sums
+
+
+def _class_membership(X, y, classes):
+    """Return 1 where a sample belongs to a class; shape (n_classes, n_samples)."""
     if y is None:
         return np.ones((1, len(X)))
     if classes is None:
@@ -396,36 +232,161 @@ def _rows_of_classes(X, y, classes):
         )
     check_consistent_length(X, y)
     held = np.equal.outer(np.asarray(classes), np.asarray(y)).astype(np.float64)
-    if not (held.sum(axis=0) == 1).all():  # a row in two classes would count twice
+    if not (held.sum(axis=0) == 1).all():  # a sample in two classes would count twice
         raise ValueError("each label in y must be among classes, and there once.")
     return held
 
 
-def _statistics(sums):
-    """Counts, class means and covariance, in units of the clip norm."""
-    counts = np.maximum(np.rint(sums.counts), 0.0)
+def clip_rows(X, clip_norm, center):
+    """Centre and clip samples; return them as multiples of ``clip_norm / GRID``.
+
+    Rounding is towards zero, so that no sample leaves the ball.
+    """
+    with np.errstate(over="ignore"):
+        Z = (X - center) / clip_norm
+    Z = np.clip(Z, -FARTHEST, FARTHEST)
+    Z /= np.maximum(np.linalg.norm(Z, axis=1, keepdims=True), 1.0)
+    return np.trunc(GRID * Z)
+
+
+def packed_sums(rows, held, split):
+    """Pack counts, class sums and the upper triangle of the Gram matrix in one vector.
+
+    Each part is weighted by the root of its share of the budget. The shares add up to
+    one, so the contribution of one sample has a norm of at most one.
+    """
+    parts = {"counts": held.sum(axis=1), "sums": (held @ rows).ravel() / GRID}
+    if "gram" in split:
+        gram = np.zeros((rows.shape[1], rows.shape[1]), dtype=np.int64)
+        for start in range(0, len(rows), EXACT_ROWS):  # without any rounding
+            part = rows[start : start + EXACT_ROWS]
+            gram += (part.T @ part).astype(np.int64)
+        triangle = pack_triangle(gram.astype(np.float64))
+        parts["gram"] = _triangle_weights(len(gram)) * triangle / GRID**2
+    return np.concatenate([np.sqrt(split[name]) * part for name, part in parts.items()])
+
+
+def unpack_sums(vector, n_classes, n_features, split):
+    """Return counts, class sums and Gram matrix (or None) from :func:`packed_sums`."""
+    ends = np.cumsum([n_classes, n_classes * n_features])
+    counts, sums, gram = np.split(vector, ends)
+    counts = counts / np.sqrt(split["counts"])
+    sums = sums.reshape(n_classes, n_features) / np.sqrt(split["sums"])
+    if "gram" not in split:
+        return counts, sums, None
+    gram = gram / _triangle_weights(n_features) / np.sqrt(split["gram"])
+    return counts, sums, unpack_triangle(gram)
+
+
+def _triangle_weights(order):
+    """Return weights that give a packed triangle the norm of its symmetric matrix.
+
+    Entries off the diagonal occur twice in the matrix, so their weight is the root of
+    two. The norm of a sample's Gram matrix is then the square of the sample's norm.
+    """
+    weights = np.full(order * (order + 1) // 2, np.sqrt(2))
+    weights[packed_diagonal(order)] = 1.0
+    return weights
+
+
+# ------------------------------------------------------------------ noise
+
+
+def gaussian_noise_scale(epsilon, delta):
+    """Compute the smallest noise for a guarantee, per unit of sensitivity.
+
+    This is the analytic Gaussian mechanism [1]_: the smallest standard deviation for
+    which Gaussian noise is (epsilon, delta)-differentially private.
+
+    Parameters
+    ----------
+    epsilon : float
+        Maximum change of the log-odds of any outcome caused by one sample.
+    delta : float
+        Probability of a larger change.
+
+    Returns
+    -------
+    scale : float
+        Standard deviation of the noise, divided by the largest change (in Euclidean
+        norm) caused by adding or removing one sample.
+
+    See Also
+    --------
+    PrivacyBudget : Uses it for the message of a client.
+
+    References
+    ----------
+    .. [1] B. Balle, Y.-X. Wang. "Improving the Gaussian Mechanism for Differential
+       Privacy: Analytical Calibration and Optimal Denoising". ICML, 2018.
+
+    Examples
+    --------
+    >>> from skslot.privacy import gaussian_noise_scale
+    >>> round(gaussian_noise_scale(1.0, 1e-5), 3)
+    3.731
+    """
+    if not (1e-6 <= epsilon <= 1e9 and 1e-30 <= delta < 1):
+        raise ValueError(
+            f"epsilon must be positive and delta between 0 and 1 (1e-6 to 1e9, 1e-30 "
+            f"to 1), got {epsilon!r} and {delta!r}."
+        )
+
+    def excess(log_scale):
+        scale = np.exp(log_scale)
+        less, more = 0.5 / scale - epsilon * scale, 0.5 / scale + epsilon * scale
+        # the second term by its logarithm, because e^epsilon alone may overflow
+        return ndtr(less) - np.exp(epsilon + log_ndtr(-more)) - delta
+
+    # rounding at the root itself might fall on the wrong side
+    return float(np.exp(brentq(excess, -20.0, 20.0, xtol=1e-12)) * (1 + 1e-9))
+
+
+def opendp_noise(numbers, scale):
+    """Add Gaussian noise to numbers of unit sensitivity, with a vetted sampler.
+
+    NumPy's generator is not suitable: its state can be inferred from its output, and
+    gaps between its normal numbers reveal the number below.
+    """
+    opendp = import_optional("opendp.prelude", "privacy", "differential privacy")
+    opendp.enable_features("contrib")
+    atoms = opendp.atom_domain(T=float, nan=False)
+    space = opendp.vector_domain(atoms, size=len(numbers)), opendp.l2_distance(T=float)
+    measure = opendp.m.make_gaussian(*space, scale=scale, k=GRAIN)
+    return np.array(measure(numbers.tolist()))
+
+
+# ------------------------------------------------------------------ statistics
+
+
+def _statistics(counts, sums, gram, noise):
+    """Compute counts, class means and covariance from noisy sums.
+
+    Sums are in units of the clip norm. ``noise`` contains the standard deviation of the
+    noise of each part, for the Gram matrix on its diagonal.
+    """
+    noisy_counts, counts = counts, np.maximum(np.rint(counts), 0.0)
     if not counts.any():
-        counts[np.argmax(sums.counts)] = 1.0
-    mean = sums.sums.sum(axis=0) / counts.sum()
-    means = sums.sums / np.maximum(counts, 1.0)[:, None]
+        counts[np.argmax(noisy_counts)] = 1.0
+    mean = sums.sum(axis=0) / counts.sum()
+    means = sums / np.maximum(counts, 1.0)[:, None]
     if len(counts) > 1:
-        means = _pulled_together(means, mean, sums.noise["sums"], counts)
+        means = _shrink_means(means, mean, noise["sums"], counts)
     # a mean that noise has moved out of the ball cannot be right
     means /= np.maximum(np.linalg.norm(means, axis=1, keepdims=True), 1.0)
     means[counts == 0] = 0.0
-    if sums.gram is None:
+    if gram is None:
         return counts, means, None
-    within = sums.gram - (means.T * counts) @ means
-    within = _lifted(within, sums.noise["gram"])
+    within = _lift_eigenvalues(gram - (means.T * counts) @ means, noise["gram"])
     apart = means - counts @ means / counts.sum()
     total = (within + (apart.T * counts) @ apart) / counts.sum()
     return counts, means, (total + total.T) / 2  # products are not quite symmetric
 
 
-def _pulled_together(means, mean, noise, counts):
-    """Class means, nearer to the mean of all rows the more of their distance is noise.
+def _shrink_means(means, mean, noise, counts):
+    """Shrink class means towards the mean of all samples, by the share of noise.
 
-    The estimator of James and Stein, where the variance is known: that of the noise.
+    This is the estimator of James and Stein for a known variance, that of the noise.
     """
     apart = means - mean
     expected = max(means.shape[1] - 2, 0) * (noise / np.maximum(counts, 1.0)) ** 2
@@ -434,22 +395,22 @@ def _pulled_together(means, mean, noise, counts):
     return mean + (1 - hidden)[:, None] * apart
 
 
-def _lifted(scatter, noise):
-    """Scatter mixed with the identity, as much as it takes to lift what noise lowered.
+def _lift_eigenvalues(scatter, noise):
+    """Mix a noisy scatter matrix with the identity, until it is positive again.
 
-    Noise in a symmetric matrix moves its eigenvalues by up to a radius, which is known.
-    A weight of the identity of radius / (radius + mean eigenvalue) makes the least ones
-    positive again, keeps the trace, and vanishes with the noise.
+    Noise in a symmetric matrix changes its eigenvalues by up to a known radius. The
+    weight of the identity is radius / (radius + mean eigenvalue). It keeps the trace,
+    and vanishes with the noise.
     """
     n_features = len(scatter)
     radius = LIFT * noise * np.sqrt(2 * n_features)
     trace = np.trace(scatter)
-    # a trace below its own standard deviation cannot be told from that
+    # a trace below its own standard deviation cannot be distinguished from it
     least = noise * np.sqrt(n_features)
     if trace < least:
         scatter = scatter + (least - trace) / n_features * np.eye(n_features)
         trace = least
-    if not trace > 0:  # no noise, and rows that do not vary
+    if not trace > 0:  # no noise, and samples that do not vary
         return np.zeros_like(scatter)
     mixed = shrink_covariance(scatter, radius / (radius + trace / n_features))
     eigenvalues, vectors = np.linalg.eigh(mixed)

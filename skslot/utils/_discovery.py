@@ -35,6 +35,7 @@ def all_estimators(type_filter=None):
     >>> [name for name, _ in all_estimators("aligner")]
     ['FederatedOTAligner', 'MixedEffectsAligner']
     """
+    from ..alignment import FederatedAligner
     from ..classifiers import OneShotClassifier
 
     if type_filter not in (None, "classifier", "aligner", "preprocessor"):
@@ -53,7 +54,7 @@ def all_estimators(type_filter=None):
         if inspect.isclass(item)
         and issubclass(item, BaseEstimator)
         and hasattr(item, "fit")
-        and item is not OneShotClassifier
+        and item not in (OneShotClassifier, FederatedAligner)  # base classes
         and type_filter in (None, _type_of(item))
     )
 

@@ -71,7 +71,9 @@ def test_tau_one_gives_every_client_the_mean_of_the_reference(clients):
 def test_tau_one_pushes_shrunk_covariances_to_the_reference(clients, shrinkage):
     X, ids = clients
     aligner = FederatedOTAligner(tau=1, shrinkage=shrinkage).fit(X, client_ids=ids)
-    for covariance, client_map in zip(aligner.covariances_, aligner.maps_, strict=True):
+    for covariance, client_map in zip(
+        aligner.covariances_, aligner.maps_.values(), strict=True
+    ):
         matrix, _ = client_map.affine
         pushed = matrix @ covariance @ matrix.T
         assert relative_error(pushed, aligner.reference_covariance_) <= 1e-12
@@ -92,7 +94,7 @@ def test_distance_to_the_reference_contracts_by_one_minus_tau(clients, tau):
     aligner = FederatedOTAligner(tau=tau).fit(X, client_ids=ids)
     target = aligner.reference_mean_, aligner.reference_covariance_
     for mean, covariance, client_map in zip(
-        aligner.means_, aligner.covariances_, aligner.maps_, strict=True
+        aligner.means_, aligner.covariances_, aligner.maps_.values(), strict=True
     ):
         matrix, offset = client_map.affine
         pushed = matrix @ covariance @ matrix.T
@@ -107,7 +109,9 @@ def test_distance_to_the_reference_contracts_by_one_minus_tau(clients, tau):
 def test_inverse_maps_average_to_the_identity(clients, weights):
     X, ids = clients
     aligner = FederatedOTAligner(weights=weights, tol=1e-12).fit(X, client_ids=ids)
-    inverses = [np.linalg.inv(client_map.matrix) for client_map in aligner.maps_]
+    inverses = [
+        np.linalg.inv(client_map.matrix) for client_map in aligner.maps_.values()
+    ]
     average = np.tensordot(aligner.weights_, inverses, axes=1)
     assert relative_error(average, np.eye(N_FEATURES)) <= 1e-11
 
@@ -115,7 +119,7 @@ def test_inverse_maps_average_to_the_identity(clients, weights):
 def test_reference_is_the_barycenter_after_partial_alignment(clients):
     X, ids = clients
     aligner = FederatedOTAligner(tau=0.3, tol=1e-12).fit(X, client_ids=ids)
-    matrices = [client_map.affine[0] for client_map in aligner.maps_]
+    matrices = [client_map.affine[0] for client_map in aligner.maps_.values()]
     pushed = [
         matrix @ covariance @ matrix.T
         for matrix, covariance in zip(matrices, aligner.covariances_, strict=True)
@@ -360,7 +364,7 @@ def test_other_fitted_attributes_have_the_documented_type(clients):
     assert isinstance(aligner.residual_, float)
     assert isinstance(aligner.reference_, AlignmentReference)
     assert [type(s) for s in aligner.statistics_] == [ClientStatistics] * 3
-    assert [type(m) for m in aligner.maps_] == [TransportMap] * 3
+    assert [type(m) for m in aligner.maps_.values()] == [TransportMap] * 3
     assert aligner.n_features_in_ == N_FEATURES
 
 
@@ -461,7 +465,7 @@ def test_client_added_after_set_params_gets_what_was_fitted(clients):
     expected = FederatedOTAligner(0.4).fit(X, client_ids=ids).add_client(X + 1, "rio")
     aligner = FederatedOTAligner(0.4).fit(X, client_ids=ids)
     aligner.set_params(tau=0.9, shrinkage=0.5).add_client(X + 1, "rio")
-    assert aligner.maps_[-1].tau == 0.4
+    assert aligner.maps_[aligner.clients_[-1]].tau == 0.4
     assert np.array_equal(
         aligner.transform(X, client_ids="rio"), expected.transform(X, client_ids="rio")
     )
@@ -486,7 +490,7 @@ def test_fitted_maps_have_all_strengths(clients):
     rows = X[ids == "oslo"]
     aligner = FederatedOTAligner(0.4).fit(X, client_ids=ids)
     expected = FederatedOTAligner(0.9).fit(X, client_ids=ids)
-    client_map = aligner.maps_[list(aligner.clients_).index("oslo")]
+    client_map = aligner.maps_["oslo"]
     assert np.array_equal(
         client_map.at(0.9).transform(rows), expected.transform(rows, client_ids="oslo")
     )

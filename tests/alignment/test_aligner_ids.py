@@ -347,7 +347,7 @@ def test_add_client_takes_rows_without_the_column(X, frame):
     aligner = FederatedOTAligner(client_column="site").fit(frame)
     aligner.add_client(frame[FEATURES] + 1, "rome")
     rows = frame.assign(site="rome")
-    expected = aligner.maps_[-1].transform(X)
+    expected = aligner.maps_[aligner.clients_[-1]].transform(X)
     assert aligner.clients_.tolist() == ["berlin", "lima", "oslo", "rome"]
     assert np.array_equal(aligner.transform(rows), expected)
 

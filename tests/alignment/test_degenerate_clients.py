@@ -40,7 +40,7 @@ def test_client_that_does_not_vary_is_translated(with_tiny_client, name, shrinka
     np.testing.assert_allclose(
         tiny, np.tile(aligner.reference_mean_, (len(tiny), 1)), rtol=1e-9
     )
-    assert np.array_equal(aligner.maps_[-1].matrix, np.eye(4))
+    assert np.array_equal(aligner.maps_[aligner.clients_[-1]].matrix, np.eye(4))
 
 
 @pytest.mark.parametrize("name", CONSTANT_ROWS)

@@ -23,10 +23,10 @@ def founders_and_newcomer(clients):
 
 def test_new_client_leaves_the_others_alone(founders_and_newcomer):
     aligner, rows = founders_and_newcomer
-    reference, maps = aligner.reference_, aligner.maps_
+    reference, maps = aligner.reference_, dict(aligner.maps_)
     aligner.add_client(rows, "lima")
     assert aligner.reference_ == reference
-    for before, after in zip(maps, aligner.maps_, strict=False):
+    for before, after in zip(maps.values(), aligner.maps_.values(), strict=False):
         assert np.array_equal(before.transform(rows), after.transform(rows))
 
 

@@ -77,7 +77,7 @@ def test_offset_is_subtracted_and_labels_are_not_needed():
 def test_linear_map_turns_around_the_mean_of_the_client(tau):
     aligner = fitted(tau)
     for site, offset, each in zip(
-        SITES, aligner.client_offsets_, aligner.maps_, strict=True
+        SITES, aligner.client_offsets_, aligner.maps_.values(), strict=True
     ):
         rows = X[site == IDS]
         mean = rows.mean(axis=0)
@@ -91,7 +91,9 @@ def test_full_linear_maps_lead_to_one_covariance():
     """That of the optimal-transport aligner, whose reference it is."""
     aligner = fitted(1.0)
     transport = FederatedOTAligner(1.0, shrinkage="oas").fit(X, client_ids=IDS)
-    for each, other in zip(aligner.maps_, transport.maps_, strict=True):
+    for each, other in zip(
+        aligner.maps_.values(), transport.maps_.values(), strict=True
+    ):
         np.testing.assert_allclose(each.matrix, other.matrix, rtol=0, atol=1e-5)
 
 
@@ -110,7 +112,7 @@ def test_variances_of_a_second_fit_are_those_of_moved_rows():
     """Alignment of rows that were moved by the linear maps, and by nothing else."""
     aligner = fitted(0.6)
     moved = X.copy()
-    for site, each in zip(SITES, aligner.maps_, strict=True):
+    for site, each in zip(SITES, aligner.maps_.values(), strict=True):
         rows = site == IDS
         moved[rows] = each.transform(X[rows]) + each.offset
     again = fitted(0, moved)
@@ -203,7 +205,7 @@ def test_steps_by_hand_equal_fit(tau):
     reference = new(tau).server_aggregate(sent).reference_
     aligner = fitted(tau)
     assert reference.clients == list(SITES)
-    for message, expected in zip(sent, aligner.maps_, strict=True):
+    for message, expected in zip(sent, aligner.maps_.values(), strict=True):
         made = new(tau).client_map(message, reference)
         rows = X[message.client == IDS]
         np.testing.assert_allclose(
@@ -387,7 +389,7 @@ def test_statistics_are_the_messages():
         rows = site == IDS
         own = new().client_update(X[rows], Y[rows], client=message.client)
         assert message == own
-    # classes that were guessed are no message
+    # predicted classes are not part of it
     assert not guessed.describes_classes
     assert (guessed.client, guessed.n_samples) == ("Vigo", NEW.sum())
     np.testing.assert_allclose(guessed.mean, X[NEW].mean(axis=0))
@@ -503,7 +505,7 @@ def test_grid_of_strengths_solves_once(tmp_path, count_references, n_jobs):
 
 
 def test_repr_and_map_in_parts():
-    each = fitted("auto").maps_[0]
+    each = next(iter(fitted("auto").maps_.values()))
     assert repr(each).startswith("MixedEffectsMap(n_features=6, tau=0.")
     none, half = each.at(0), each.at(0.5)
     np.testing.assert_allclose(none.transform(X), X, atol=1e-12)

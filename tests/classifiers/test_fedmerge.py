@@ -244,7 +244,7 @@ def test_heads_and_moments_are_mapped_exactly(curvature):
     """With maps, the same heads on mapped rows give the same merged head."""
     aligner = FederatedOTAligner(tau=0.6)
     classifier = fitted(curvature, aligner=aligner)
-    maps = {each: classifier.aligner_._map_of(each) for each in (0, 1, 2)}
+    maps = {each: classifier.aligner_.maps_[each] for each in (0, 1, 2)}
     moved = []
     for message in messages_of(classifier):
         matrix, offset = maps[message.client].affine

@@ -496,7 +496,7 @@ def test_aligned_rows_are_the_rows_drawn_moved_by_the_maps(covariance_type):
     assert np.array_equal(labels, classifier.estimator_.y_)
     actual = classifier.estimator_.X_.reshape(3, 200, 5)
     for before, after in zip(rows.reshape(3, 200, 5), actual, strict=True):
-        moved = [m.transform(before) for m in classifier.aligner_.maps_]
+        moved = [m.transform(before) for m in classifier.aligner_.maps_.values()]
         assert min(np.abs(each - after).max() for each in moved) < 1e-12
 
 
@@ -742,7 +742,7 @@ def test_map_and_estimator_are_all_that_a_client_needs(estimator):
     classifier = FedPFTClassifier(
         estimator=estimator, aligner=FederatedOTAligner(), random_state=0
     ).fit(X, Y, client_ids=IDS)
-    for client, client_map in enumerate(classifier.aligner_.maps_):
+    for client, client_map in enumerate(classifier.aligner_.maps_.values()):
         rows = X[IDS == client]
         assert np.array_equal(
             classifier.estimator_.predict_proba(client_map.transform(rows)),

@@ -298,7 +298,7 @@ def test_diagonal_of_a_mapped_gaussian_is_exact():
         count, mean, square = 0, 0.0, 0.0
         for client in range(3):
             rows = X[(IDS == client) & (Y == label)]
-            matrix, offset = classifier.aligner_._map_of(client).affine
+            matrix, offset = classifier.aligner_.maps_[client].affine
             moved = matrix @ rows.mean(axis=0) + offset
             variances = np.diag(matrix @ np.diag(rows.var(axis=0)) @ matrix.T)
             count, mean = count + len(rows), mean + len(rows) * moved

@@ -2,6 +2,7 @@
 
 import html
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pandas as pd
@@ -11,7 +12,8 @@ from four_sites import error_of, run
 from skslot.datasets import StudyPlan, load_features
 from skslot.exchange import load_message
 from skslot.experiments import FeatureSet
-from skslot.privacy._budget import noise_for_tests
+
+NOISE = "skslot.privacy._budget.opendp_noise"
 
 SITES = {"A": 80, "B": 60, "C": 50}
 
@@ -286,7 +288,7 @@ def test_means_and_scales_of_rows_are_refused_with_noise(study, monkeypatch, cap
     agreed = [line for line in marked if not line.startswith("scaling = ")]
     assert len(agreed) == len(marked) - 1
     Path("scaled.toml").write_text("\n".join(agreed))
-    with noise_for_tests(lambda numbers, scale: numbers):
+    with patch(NOISE, lambda numbers, scale: numbers):
         assert run(command) == 0
 
 
@@ -295,7 +297,7 @@ def test_classes_of_the_plan_are_those_of_a_release(study, monkeypatch):
     text = Path("study.toml").read_text().replace('fill = "median"', "fill = 220.0")
     Path("study.toml").write_text(text)
     command = f"summarize A.csv --plan study.toml --client A {PRIVACY} -o A.slot"
-    with noise_for_tests(lambda numbers, scale: numbers):
+    with patch(NOISE, lambda numbers, scale: numbers):
         assert run(command) == 0
     message = load_message("A.slot")
     assert message.classes == ["healthy", "ill"]
@@ -309,7 +311,7 @@ def test_privacy_is_that_of_the_plan_unless_given(study, monkeypatch, capsys):
         text = text.replace(f"# {name} =", f"{name} =")
     Path("study.toml").write_text(text)
     command = "summarize A.csv --plan study.toml --client A"
-    with noise_for_tests(lambda numbers, scale: numbers):
+    with patch(NOISE, lambda numbers, scale: numbers):
         assert run(f"{command} -o A.slot") == 0
         assert (
             "epsilon 3, delta 1e-05, rows clipped to norm 1;" in capsys.readouterr().out

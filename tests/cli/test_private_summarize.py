@@ -5,6 +5,7 @@ import stat
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pandas as pd
@@ -16,7 +17,8 @@ from skslot.cli._releases import ReleaseRecord
 from skslot.datasets import load_features
 from skslot.exchange import ClassStatistics, ClientStatistics, load_message
 from skslot.privacy import PrivacyBudget
-from skslot.privacy._budget import noise_for_tests
+
+NOISE = "skslot.privacy._budget.opendp_noise"
 
 PRIVACY = "--epsilon 3 --delta 1e-5 --clip 5"
 COMMAND = (
@@ -31,7 +33,7 @@ def record(site, monkeypatch):
     rows = CLIENTS == "A"
     np.savez("rows.npz", X=X[rows], y=Y[rows], fingerprint="r@1")
     rng = np.random.default_rng(0)
-    with noise_for_tests(lambda v, scale: v + scale * rng.standard_normal(len(v))):
+    with patch(NOISE, lambda v, scale: v + scale * rng.standard_normal(len(v))):
         yield site / "state" / "skslot" / "releases.json"
 
 

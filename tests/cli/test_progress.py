@@ -103,7 +103,7 @@ def test_report_says_what_it_is_doing(on_terminal, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("aligner", [FederatedOTAligner(1), MixedEffectsAligner(1)])
-def test_verbose_aligner_prints_a_line_for_each_pass(aligner, capsys):
+def test_verbose_aligner_prints_clients_and_iterations(aligner, capsys):
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(80, 3)), np.arange(80) % 2
     ids = np.repeat(["A", "B"], 40)
@@ -111,8 +111,12 @@ def test_verbose_aligner_prints_a_line_for_each_pass(aligner, capsys):
     assert capsys.readouterr().out == ""
     aligner.set_params(verbose=1).fit(X, y, client_ids=ids)
     name = type(aligner).__name__
-    first = capsys.readouterr().out.splitlines()[0]
-    assert first.startswith(f"[{name}] pass 1 of the solver: residual ")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:2] == [
+        f"[{name}] client 'A' done (1/2)",
+        f"[{name}] client 'B' done (2/2)",
+    ]
+    assert lines[2].startswith(f"[{name}] pass 1 of the solver: residual ")
 
 
 def test_what_libraries_deprecate_is_not_for_users(capsys):

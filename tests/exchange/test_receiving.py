@@ -105,7 +105,9 @@ def test_streamed_classifier_makes_maps_again_when_they_are_asked_for(files):
     held = FedCGSClassifier(aligner=ALIGNER).server_aggregate(
         list(load_messages(files))
     )
-    for one, other in zip(streamed.aligner_.maps_, held.aligner_.maps_, strict=True):
+    for one, other in zip(
+        streamed.aligner_.maps_.values(), held.aligner_.maps_.values(), strict=True
+    ):
         assert np.array_equal(one.matrix, other.matrix)
     assert streamed.aligner_.statistics_ == held.aligner_.statistics_
 

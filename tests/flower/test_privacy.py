@@ -1,5 +1,7 @@
 """A site that gives a guarantee of its own over Flower."""
 
+from unittest.mock import patch
+
 import numpy as np
 import pytest
 from sklearn.pipeline import make_pipeline
@@ -14,7 +16,8 @@ from skslot import (
 from skslot.exchange import ClassStatistics, ClientStatistics
 from skslot.flower import make_client_app
 from skslot.privacy import PrivacyBudget
-from skslot.privacy._budget import noise_for_tests
+
+NOISE = "skslot.privacy._budget.opendp_noise"
 
 BUDGET = PrivacyBudget(8.0, 1e-5, clip_norm=40.0)
 CLASSES = range(10)
@@ -23,7 +26,7 @@ CLASSES = range(10)
 @pytest.fixture(autouse=True)
 def _noise():
     rng = np.random.default_rng(0)
-    with noise_for_tests(lambda v, scale: v + scale * rng.standard_normal(len(v))):
+    with patch(NOISE, lambda v, scale: v + scale * rng.standard_normal(len(v))):
         yield
 
 

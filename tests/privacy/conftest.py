@@ -1,11 +1,12 @@
 """Noise that tests can see through."""
 
 from contextlib import contextmanager
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 
-from skslot.privacy._budget import noise_for_tests
+NOISE = "skslot.privacy._budget.opendp_noise"
 
 
 @pytest.fixture
@@ -20,7 +21,7 @@ def seen():
             vectors.append(numbers)
             return numbers
 
-        with noise_for_tests(source):
+        with patch(NOISE, source):
             yield vectors
 
     return watch
@@ -33,7 +34,7 @@ def seeded():
     @contextmanager
     def draw(seed=0):
         rng = np.random.default_rng(seed)
-        with noise_for_tests(lambda v, scale: v + scale * rng.standard_normal(len(v))):
+        with patch(NOISE, lambda v, scale: v + scale * rng.standard_normal(len(v))):
             yield
 
     return draw
