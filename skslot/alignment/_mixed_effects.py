@@ -46,12 +46,12 @@ SOLVER = {"solver": "anderson", "tol": 1e-8, "max_iter": 100}
 
 @document
 class MixedEffectsAligner(SolvedAligner):
-    """Subtract the effect of each client from its features, and nothing else.
+    """Remove the effect of each client from the features, and keep that of the labels.
 
-    A random-effects model of the class means of all clients distinguishes the offset of
-    a client from the effect of its labels, by three variances that are estimated from
-    the data. ``transform`` subtracts the offset of the client. Labels are needed in
-    ``fit`` only, and there is no strength to choose.
+    A random-effects model of the means of all (client, class) cells separates the
+    offset of a client from the effect of its class distribution. It estimates three
+    variances from the data, so there is no strength to choose. ``transform`` subtracts
+    the offset of the client. Labels are only needed in ``fit``.
 
     Read more in the :doc:`User Guide </user_guide/mixed_effects>`.
 
@@ -104,15 +104,15 @@ class MixedEffectsAligner(SolvedAligner):
 
     See Also
     --------
-    MixedEffectsClassifier : A classifier from the same model, and the better choice
-        where a linear one will do.
+    MixedEffectsClassifier : Classifier based on the same model, and the better choice
+        if a linear classifier suffices.
     FederatedOTAligner : Alignment that needs no labels.
 
     Notes
     -----
-    Effects are assumed to be normal, with one variance for all features. If no two
-    clients share a class, client and class effects cannot be distinguished. A weak
-    prior then makes their variances equal, and a third of the difference is subtracted.
+    The model assumes normal effects, with one variance for all features. If no two
+    clients share a class, the effects of a client and of its classes cannot be
+    distinguished. A weak prior then splits the difference, and removes a third of it.
 
     Examples
     --------

@@ -47,27 +47,28 @@ SHRINKAGE_FLOOR = FeatureMoments.SHRINKAGE_FLOOR
 class FederatedOTAligner(SolvedAligner):
     """Align the features of several clients by optimal transport.
 
-    Every client summarises its features by a mean and a shrunk covariance. The
-    reference is the Wasserstein barycenter of these Gaussians, and each client moves
-    its features the fraction ``tau`` of the way to it, by its own closed-form affine
-    map (SLOT-Align [1]_). A classifier trained on the aligned features of all clients
-    meets less difference between them.
+    Every client summarizes its features by a mean and a shrunk covariance. The
+    reference is the Wasserstein barycenter of these Gaussians. Each client transforms
+    its features by a closed-form affine map, which covers the fraction ``tau`` of the
+    way to the reference (SLOT-Align [1]_). Aligned features of different clients differ
+    less, so a classifier can be trained on all of them.
 
     Read more in the :doc:`User Guide </user_guide/alignment>`.
 
     Parameters
     ----------
     tau : float in [0, 1] or "auto", default=0.4
-        Strength of the alignment: 0 leaves features unchanged, and a reference is only
-        computed when it is asked for; 1 gives every client the mean and covariance of
-        the reference. "auto" takes it from class counts and class means in closed form,
-        see :doc:`/user_guide/choosing_tau`; it needs ``y`` in ``fit``.
+        Alignment strength. 0 leaves features unchanged, and the reference is only
+        computed on request. 1 gives every client the mean and covariance of the
+        reference. ``"auto"`` computes ``tau`` from class counts and class means in
+        closed form, see :doc:`/user_guide/choosing_tau`, and requires ``y`` in ``fit``.
     shrinkage : {"ledoit_wolf", "oas"} or float in [0, 1], default="ledoit_wolf"
-        Weight of the identity in each client's covariance; scikit-learn's convention.
-        The paper's lambda is one minus this. With ``privacy``, "ledoit_wolf" is "oas":
-        fourth powers of rows are not released.
+        Weight of the identity in the covariance of each client, by scikit-learn's
+        convention. The paper's lambda is one minus this number. With ``privacy``,
+        ``"ledoit_wolf"`` is replaced by ``"oas"``, because fourth powers of samples are
+        not released.
     weights : {"samples", "uniform"}, default="samples"
-        Whether clients count by their number of rows or all the same.
+        Weights of the clients: proportional to the number of samples, or all equal.
     {unknown_client}
     {privacy}
     {client_column}
@@ -78,7 +79,7 @@ class FederatedOTAligner(SolvedAligner):
     tol : float, default=1e-8
         Tolerance on the scale-free residual of the barycenter.
     max_iter : int, default=100
-        Most passes of the solver over the clients.
+        Maximum number of iterations of the solver.
     {memory}
     {n_jobs}
     {verbose}
@@ -89,7 +90,8 @@ class FederatedOTAligner(SolvedAligner):
     tau_ : float
         Alignment strength that is used.
     weights_ : ndarray of shape (n_clients,)
-        Weight of each client in the reference; 0 for those from :meth:`add_client`.
+        Weight of each client in the reference; 0 for clients added by
+        :meth:`add_client`.
     {means_}
     covariances_ : ndarray of shape (n_clients, n_features, n_features)
         Shrunk covariance of each client.
@@ -100,33 +102,33 @@ class FederatedOTAligner(SolvedAligner):
     reference_covariance_ : ndarray of shape (n_features, n_features)
         Covariance of the reference.
     n_iter_ : int
-        Passes of the barycenter solver.
+        Number of iterations of the barycenter solver.
     residual_ : float
-        Its scale-free residual.
+        Scale-free residual of the barycenter.
     statistics_ : list of ClientStatistics
-        The message of each client.
+        Message of each client.
     reference_ : AlignmentReference
-        The message of the server.
+        Message of the server.
     maps_ : list of TransportMap
-        The map of each client.
+        Map of each client.
     {clients_report_}
     {n_features_in_}
     {feature_names_in_}
 
     See Also
     --------
-    skslot.statistics.FeatureMoments : Statistics from rows that do not fit in memory.
+    skslot.statistics.FeatureMoments : Statistics of samples that do not fit in memory.
     skslot.geometry.bures_barycenter : The covariance of the reference.
 
     Notes
     -----
-    Both ``fit`` and ``transform`` need to know which client a row comes from.
-    ``client_ids`` is requested by default, so with metadata routing switched on a
-    Pipeline delivers it to both without any ``set_fit_request`` call. For the same
-    reason ``fit_transform`` hands ``client_ids`` to both of its halves.
+    Both ``fit`` and ``transform`` need the client of each sample. ``client_ids`` is
+    requested by default, so a Pipeline passes it to both if metadata routing is
+    enabled, without any ``set_fit_request`` call. For the same reason,
+    ``fit_transform`` passes ``client_ids`` to both methods.
 
-    The maps have positive eigenvalues: they stretch and move, but never rotate or
-    reflect. A site that stores images inverted stays inverted.
+    The maps have positive eigenvalues: they stretch and shift features, but never
+    rotate or reflect them. If a site stores images inverted, they stay inverted.
 
     References
     ----------

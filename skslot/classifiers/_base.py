@@ -33,21 +33,21 @@ from ..statistics import floor_shrinkage, noisy_shrinkage
 
 @document
 class OneShotClassifier(ClassifierMixin, FederatedEstimator):
-    """Base of classifiers, each a :class:`~skslot.base.FederatedEstimator`.
+    """Base class of federated classifiers.
 
     A subclass has an attribute ``message_type``, the class of its messages, and two
     methods:
 
-    - ``_summarize(X, y, classes, client, seed)`` returns the message on the rows of one
-      client, whose labels are among ``classes``;
-    - ``_learn(messages, seed)`` sets ``classes_`` and what predictions need: ``coef_``
-      and ``intercept_``, unless the subclass has a ``_scores(X)`` of its own, decision
-      scores of shape (n_samples, n_classes).
+    - ``_summarize(X, y, classes, client, seed)`` returns the message for the samples of
+      one client, whose labels are among ``classes``.
+    - ``_learn(messages, seed)`` sets ``classes_``, ``coef_`` and ``intercept_``. A
+      classifier that is not linear defines ``_scores(X)`` instead of the last two. It
+      returns decision scores of shape (n_samples, n_classes).
 
-    Messages may be looped over several times, but are read one by one: there may be
-    more than fits in memory. The ``seed`` is the same in all steps of a fit.
-    The base class brings ``fit``, the two steps as public methods, ids by either route,
-    checks, predictions and ``clients_report_``.
+    Messages can be iterated several times, but are read one at a time because they may
+    not fit in memory together. The ``seed`` is the same in all steps of a fit. The base
+    class provides ``fit``, the two steps as public methods, both ways to pass client
+    ids, checks, predictions and ``clients_report_``.
 
     Parameters
     ----------
@@ -416,21 +416,18 @@ class ClientModelsMixin:
 
 
 class FoldedHeadsMixin(ClientModelsMixin):
-    """For linear ones of these: the map of each client is folded into the weights.
-
-    This is done in ``fit``, as maps of messages in files are not kept.
-    """
+    """For linear ones of these: the map of each client is folded into the weights."""
 
     def _prepare_models(self, messages):
         self._heads = {}
-        if self._is_aligned:
+        if self._is_aligned and not messages.in_memory:  # files may be gone later
             clients = self.aligner_.clients_.tolist()
             fold = super()._folded_model
             heads = map_in_order(fold, clients, self.n_jobs)
             self._heads = dict(zip(clients, heads, strict=True))
 
     def _folded_model(self, client):
-        if client not in self._heads:  # joined or adapted since
+        if client not in self._heads:
             self._heads[client] = super()._folded_model(client)
         return self._heads[client]
 

@@ -53,45 +53,45 @@ def import_torch_heads():
 
 @document
 class FedAvgClassifier(OneShotClassifier):
-    """Federated averaging of heads that are trained at the clients.
+    """Federated averaging of classification heads trained by the clients.
 
     Every client trains the same linear classifier or net on its samples, and the server
-    averages the weights. One round is one-shot FedAvg, several are FedAvg [1]_. ``fit``
-    runs :meth:`client_update` for each client in each round, each time with the average
-    of the round before, and :meth:`server_aggregate` once.
+    averages the weights. One round is one-shot FedAvg, several rounds are FedAvg [1]_.
+    ``fit`` runs :meth:`client_update` for each client in each round, starting from the
+    average of the previous round, and :meth:`server_aggregate` once.
 
-    When clients hold few of the classes, plain averaging is near chance. Three changes
-    repair it and are the default: features are centred and scaled alike at all clients
-    (``standardize``), the head starts at zero (``net=None``), and local training is
-    told which classes the client lacks (``local_softmax``). :meth:`as_in_paper` is
-    without them.
+    If clients hold few of the classes, plain averaging is hardly better than chance.
+    Three defaults fix this: all clients centre and scale features in the same way
+    (``standardize``), the head starts at zero (``net=None``), and local training
+    accounts for classes that the client lacks (``local_softmax``). :meth:`as_in_paper`
+    switches them off.
 
     Read more in the :doc:`User Guide </user_guide/classifiers>`.
 
     Parameters
     ----------
     n_rounds : int, default=1
-        Rounds of local training and averaging.
+        Number of rounds of local training and averaging.
     net : torch module, callable or skorch.NeuralNetClassifier, default=None
-        What is trained. None is a linear layer that starts at zero. A module class, or
-        any callable, is called with the numbers of features and of classes and returns
-        a module with one logit per class; ``torch.nn.Linear`` is a linear layer with
-        random weights. A module that is made already starts with the weights it has. A
-        skorch net is trained as it is, on labels 0, 1, ...: ``local_softmax`` then does
-        not apply, nor do the defaults of ``net__params``.
+        Head to train. None is a linear layer that starts at zero. A module class or
+        other callable is called with the number of features and the number of classes,
+        and returns a module with one logit per class; ``torch.nn.Linear`` is a linear
+        layer with random weights. A module instance starts with its own weights. A
+        skorch net is trained unchanged, on labels 0, 1, ...; ``local_softmax`` and the
+        defaults of ``net__params`` then do not apply.
     averaging : {"uniform", "samples"}, default="uniform"
-        Whether clients count the same or by their number of rows.
+        Weights of the clients: all equal, or proportional to the number of samples.
     standardize : bool, default=True
-        Whether features are centred by the mean of all clients' rows and divided by one
-        number, the root of their variance averaged over features. Needs one small
-        message more from and to each client.
+        Whether to subtract the mean of all clients' samples from the features, and
+        divide them by one number: the root of their mean variance. This requires one
+        additional small message from and to each client.
     local_softmax : {"balanced", "held", "all"}, default="balanced"
-        How local training treats the label mix of a client. "all" is the plain
-        cross-entropy, which teaches a client that classes it lacks do not exist.
-        "held" takes the softmax over the classes that the client holds [2]_, or over
-        all if it holds a single one. "balanced" adds log(5 + number of rows of the
-        class) to each logit [3]_: classes count as if they were equally frequent, and
-        those that the client lacks are pushed down little.
+        How local training treats the class distribution of a client. ``"all"`` is the
+        plain cross-entropy, which drives the probability of classes that the client
+        lacks to zero. ``"held"`` takes the softmax over the classes that the client
+        holds [2]_, or over all classes if it holds a single one. ``"balanced"`` adds
+        log(5 + number of samples of the class) to each logit [3]_. Classes then count
+        as if they were equally frequent, and classes that the client lacks lose little.
     {client_column}
     {screen}
     {random_state}
@@ -104,34 +104,35 @@ class FedAvgClassifier(OneShotClassifier):
     verbose : int, default=0
         If 1, print a line for each client and round that is done.
     **net__params : dict
-        Parameters of the net by skorch's names, each with ``net__`` in front. They can
-        be searched in a grid, and a skorch net that is passed as ``net`` is not changed
-        by them. For other nets there are ``net__lr`` (default 0.01),
-        ``net__max_epochs`` (10, in each round), ``net__batch_size`` (64),
-        ``net__device`` ("cpu") and ``net__optimizer``: "sgd" (default), "adam", "adamw"
-        or a class like those of ``torch.optim``, which starts anew at every client in
-        every round. Optimizers that have them get ``net__optimizer__momentum`` (0.9)
-        and ``net__optimizer__weight_decay`` (1e-5). Other arguments of the optimizer
-        and of the module are ``net__optimizer__...`` and ``net__module__...``.
+        Parameters of the net by skorch's names, prefixed with ``net__``. They can be
+        searched in a grid. A skorch net passed as ``net`` is copied and not modified.
+        Other nets have ``net__lr`` (default 0.01), ``net__max_epochs`` (10 per round),
+        ``net__batch_size`` (64), ``net__device`` ("cpu") and ``net__optimizer``: "sgd"
+        (default), "adam", "adamw" or a class from ``torch.optim``. The optimizer is
+        created again for every client in every round. If it has these arguments, the
+        defaults are ``net__optimizer__momentum=0.9`` and
+        ``net__optimizer__weight_decay=1e-5``. Other arguments of the optimizer and of
+        the module are ``net__optimizer__...`` and ``net__module__...``.
 
     Attributes
     ----------
     {classes_}
     net_ : skorch.NeuralNetClassifier
-        The averaged head. It has one output for each label in ``model_.classes``.
+        Averaged head, with one output for each label in ``model_.classes``.
     model_ : HeadWeights
-        Its weights: the last message of the server.
+        Weights of the averaged head, which are the last message of the server.
     scale_ : FeatureScale
-        Mean and scale of the features; None with ``standardize=False``.
+        Mean and scale of the features. None if ``standardize=False``.
     {coef_}
         They apply to features that are not standardized. Only defined if ``net_`` is
         linear.
     {intercept_}
         Only defined if ``net_`` is linear.
     history_ : list of dict
-        For each ``"round"`` the cross-entropy of the model at its start
-        (``"global_loss"``) and of the heads after local training (``"local_loss"``),
-        each on the clients' own rows, averaged over clients as ``averaging`` says.
+        For each ``"round"``, the cross-entropy of the model before local training
+        (``"global_loss"``) and of the heads after local training (``"local_loss"``).
+        Both are computed on each client's own samples and averaged over clients
+        according to ``averaging``.
     {clients_report_}
     {n_features_in_}
     {feature_names_in_}
@@ -218,14 +219,15 @@ class FedAvgClassifier(OneShotClassifier):
     def as_in_paper(cls, **params):
         """Make a classifier with the plain setting of the SLOT-Align paper.
 
-        Features as they are (``standardize=False``), a linear layer with torch's random
+        Unchanged features (``standardize=False``), a linear layer with torch's random
         weights (``net=torch.nn.Linear``), plain cross-entropy (``local_softmax="all"``)
-        and ``net__lr=1e-3``: near chance when clients hold few of the classes.
+        and ``net__lr=1e-3``. It is hardly better than chance if clients hold few of the
+        classes.
 
         Parameters
         ----------
         **params : dict
-            Parameters that are to differ from it.
+            Parameters that override the setting.
 
         Returns
         -------
@@ -257,9 +259,10 @@ class FedAvgClassifier(OneShotClassifier):
     # ---------------------------------------------------------------- the steps
 
     def client_summary(self, X, *, client=None):
-        """Client step before training: size, mean and variance of the rows.
+        """Compute the client step before training: size, mean and variance.
 
-        Only for ``standardize=True``. Needs no fit and changes nothing.
+        Only for ``standardize=True``. It needs no fitted estimator and has no side
+        effects.
 
         Parameters
         ----------
@@ -278,14 +281,14 @@ class FedAvgClassifier(OneShotClassifier):
         return FeatureSummary(len(X), mean, variance, client)
 
     def server_scale(self, summaries):
-        """Server step before training: the common origin and unit of features.
+        """Compute the server step before training: common mean and scale.
 
-        Needs no fit and changes nothing.
+        It needs no fitted estimator and has no side effects.
 
         Parameters
         ----------
         summaries : list of FeatureSummary
-            What the clients sent.
+            Messages of the clients.
 
         Returns
         -------
@@ -298,23 +301,24 @@ class FedAvgClassifier(OneShotClassifier):
     def client_update(
         self, X, y=None, *, classes=None, client=None, scale=None, start=None
     ):
-        """Client step: train the head on the rows of one client.
+        """Run the client step: train the head on the samples of one client.
 
-        Needs no fit, changes nothing, and is what ``fit`` does for each client and
-        round.
+        It needs no fitted estimator and has no side effects. ``fit`` calls it for each
+        client and round.
 
         Parameters
         ----------
         {X}
-        y : array-like of shape (n_samples,), default=None
-            Their labels; they are needed.
+        {y}
+            Required.
         classes : array-like of shape (n_classes,), default=None
-            Labels that may occur, the same at all clients; by default those in ``y``.
+            Labels that may occur, equal at all clients. If None, the labels in ``y``.
         {client}
         scale : FeatureScale, default=None
-            What :meth:`server_scale` gave; for ``standardize=True``.
+            Result of :meth:`server_scale`. Required if ``standardize=True``.
         start : HeadWeights, default=None
-            What :meth:`server_average` gave in the last round; None is the first round.
+            Result of :meth:`server_average` in the previous round. None in the first
+            round.
 
         Returns
         -------
@@ -364,14 +368,14 @@ class FedAvgClassifier(OneShotClassifier):
         return HeadWeights(classes.tolist(), counts, weights, losses, *facts)
 
     def server_average(self, messages):
-        """Server step: the average of the heads of one round.
+        """Run the server step of one round: average the heads.
 
-        Needs no fit and changes nothing.
+        It needs no fitted estimator and has no side effects.
 
         Parameters
         ----------
         messages : list of HeadWeights
-            What the clients sent in this round.
+            Messages of the clients in this round.
 
         Returns
         -------
@@ -382,19 +386,19 @@ class FedAvgClassifier(OneShotClassifier):
         return average_heads(list(self._receive(messages, HeadWeights)), self.averaging)
 
     def server_aggregate(self, messages):
-        """Server step at the end: the classifier, from all that the clients sent.
+        """Run the server step at the end: fit the classifier to all messages.
 
         Parameters
         ----------
         messages : iterable of HeadWeights and FeatureSummary
-            Heads of all rounds. The model is the average of the last round; earlier
-            rounds count for ``history_``. With ``standardize=True`` also the summary
+            Heads of all rounds. The model is the average of the last round, and earlier
+            rounds are used for ``history_``. If ``standardize=True``, also the summary
             of each client.
 
         Returns
         -------
         self : FedAvgClassifier
-            The classifier, fitted.
+            Fitted classifier.
         """
         torch_heads = import_torch_heads()
         self._validate_params()
@@ -441,10 +445,10 @@ class FedAvgClassifier(OneShotClassifier):
         return self
 
     def local_net(self, n_features, counts):
-        """Make the net that a client trains, unfitted.
+        """Make the unfitted net that a client trains.
 
-        With one client and one round, the classifier is this net, fitted to the
-        standardized rows and to labels 0, 1, ... after ``torch.manual_seed`` with
+        With one client and one round, the classifier equals this net fitted to the
+        standardized samples and labels 0, 1, ... after ``torch.manual_seed`` with
         ``random_state``.
 
         Parameters
@@ -452,7 +456,7 @@ class FedAvgClassifier(OneShotClassifier):
         n_features : int
             Number of features.
         counts : array-like of shape (n_classes,)
-            Number of rows the client has of each class.
+            Number of samples of each class at the client.
 
         Returns
         -------

@@ -19,23 +19,24 @@ from ._gaussian import (
 class FedCGSClassifier(ClassStatisticsClassifier):
     """Federated Gaussian classifier from class statistics, in one round.
 
-    Clients send class counts, class means and one covariance. The server adds them up
-    and has the linear classifier that Gaussian classes with a common covariance call
-    for (FedCGS [1]_). How the rows are spread over clients does not change the result.
+    Clients send class counts, class means and one covariance. The server pools them and
+    computes the linear classifier of Gaussian classes with a common covariance (FedCGS
+    [1]_). The result does not depend on how samples are distributed over clients.
 
     Read more in the :doc:`User Guide </user_guide/classifiers>`.
 
     Parameters
     ----------
     covariance : {"total", "within", "identity"}, default="total"
-        Covariance of all rows, as in FedCGS, or around the class means, which is linear
-        discriminant analysis. "identity" takes all directions as equally wide: with
-        ``priors="uniform"`` the nearest class mean is predicted, as in FedNCM [3]_.
+        ``"total"`` is the covariance of all samples, as in FedCGS. ``"within"`` is the
+        covariance around class means, as in linear discriminant analysis.
+        ``"identity"`` assumes equal variance in all directions; with
+        ``priors="uniform"``, the nearest class mean is predicted, as in FedNCM [3]_.
     ridge : "auto" or float, default="auto"
-        What keeps the covariance invertible. "auto" shrinks it towards a multiple of
-        the identity by the oracle-approximating coefficient [2]_ for its number of
-        rows, and adds 1e-6 of the mean variance of a feature to the diagonal (more if
-        float16 messages call for it). A number is added to the diagonal as it is.
+        Regularization of the covariance. ``"auto"`` shrinks it towards a multiple of
+        the identity with the oracle-approximating coefficient [2]_, and adds 1e-6 of
+        the mean feature variance to the diagonal (more if float16 messages require it).
+        A number is added to the diagonal.
     {priors}
     {aligner}
         Predictions equal those of a Pipeline of this aligner and this classifier.
@@ -59,9 +60,9 @@ class FedCGSClassifier(ClassStatisticsClassifier):
     See Also
     --------
     FederatedOTAligner : Aligns features of clients.
-    sklearn.discriminant_analysis.LinearDiscriminantAnalysis : The same from pooled rows
-        with ``covariance="within"`` and ``ridge=0``.
-    sklearn.neighbors.NearestCentroid : The same from pooled rows with
+    sklearn.discriminant_analysis.LinearDiscriminantAnalysis : Equivalent on pooled
+        samples with ``covariance="within"`` and ``ridge=0``.
+    sklearn.neighbors.NearestCentroid : Equivalent on pooled samples with
         ``covariance="identity"`` and ``priors="uniform"``.
 
     References

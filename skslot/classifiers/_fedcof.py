@@ -32,18 +32,18 @@ GAMMA_REMEDY = (
 class FedCOFClassifier(ClassStatisticsClassifier):
     """Federated classifier from class means alone, in one round.
 
-    Clients send class counts and class means, 4 C (m + 1) bytes in float32 for C
-    classes of m features. The covariance that a linear classifier needs is estimated
-    from how far the means of different clients lie apart (FedCOF [1]_).
+    Clients send class counts and class means, which take 4 C (m + 1) bytes in float32
+    for C classes and m features. The covariance that a linear classifier needs is
+    estimated from the distances between the means of different clients (FedCOF [1]_).
 
     Read more in the :doc:`User Guide </user_guide/classifiers>`.
 
     Parameters
     ----------
     gamma : "auto" or float, default="auto"
-        Added to the variances of each class, as few clients show few directions in
-        which rows vary. "auto" is 0.1 times the mean variance that is estimated, of
-        classes that several clients hold.
+        Number added to the variances of each class, because the means of few clients
+        cover few directions. ``"auto"`` is 0.1 times the mean of the variances
+        estimated for classes that several clients hold.
     {aligner}
         With an aligner, clients send :class:`~skslot.exchange.ClassStatistics`, that is
         m (m + 1) / 2 additional numbers. Predictions equal those of a Pipeline of this
@@ -62,7 +62,7 @@ class FedCOFClassifier(ClassStatisticsClassifier):
     intercept_ : ndarray of shape (n_classes,)
         Zeros, because the classifier has no intercepts.
     gamma_ : float
-        What was added to the variances.
+        Number added to the variances.
     {clients_report_}
     {aligner_}
     {n_features_in_}
@@ -70,22 +70,22 @@ class FedCOFClassifier(ClassStatisticsClassifier):
 
     See Also
     --------
-    FedCGSClassifier : Has the covariance sent.
-    FedRidgeClassifier : The classifier that this one estimates.
+    FedCGSClassifier : Clients also send the covariance.
+    FedRidgeClassifier : The classifier that is estimated here.
 
     Notes
     -----
-    The estimate is unbiased if the rows of a class at each client are a random sample
-    of all rows of the class. If domains differ, client means lie further apart than
-    that, and the "covariance" is mostly how domains differ: directions in which they do
-    are penalised. That helps under label shift and costs without. A class that a single
-    client holds adds nothing to the estimate; when this is so for most of them, use
-    another method.
+    The estimate is unbiased if the samples of a class at each client are a random
+    subset of all samples of the class. If domains differ, client means are further
+    apart, and the estimated covariance mainly describes differences between domains.
+    Directions in which domains differ are then penalized. This improves accuracy under
+    label shift, and reduces it otherwise. A class that a single client holds does not
+    contribute to the estimate. If this applies to most classes, use another method.
 
-    Weights pass through the origin and have length one, which suits the features of
-    networks, whose classes lie in different directions. Scores are in the unit of the
-    features: ``predict_proba`` is their softmax, which orders classes as the scores do
-    but is no estimate of a probability.
+    Decision boundaries pass through the origin and weights have length one. This suits
+    the features of neural networks, whose classes lie in different directions. Scores
+    have the unit of the features. ``predict_proba`` is their softmax: it orders classes
+    correctly, but does not estimate probabilities.
 
     References
     ----------

@@ -19,35 +19,39 @@ from ._training import ServerEstimatorMixin, fit_softmax, train_estimator
 class FedCoresetClassifier(
     ServerEstimatorMixin, AlignedClassifierMixin, OneShotClassifier
 ):
-    """Federated classifier trained on a few representative rows, in one round.
+    """Federated classifier trained on a few representative samples, in one round.
 
-    Clients send a handful of rows for each of their classes, each with the number of
-    rows that it stands for, and the server trains any classifier on them. With
-    ``method="kmeans"`` these are the cluster centres that FedD3 [1]_ sends as instances
-    and FedDISC [2]_ as centroids; FedSD2C [3]_ sends real ones.
+    Clients send a few samples for each of their classes, each weighted by the number of
+    samples that it represents, and the server trains any classifier on them. With
+    ``method="kmeans"``, these are cluster centres, which FedD3 [1]_ sends as instances
+    and FedDISC [2]_ as centroids. FedSD2C [3]_ sends real samples.
 
     Read more in the :doc:`User Guide </user_guide/classifiers>`.
 
     Parameters
     ----------
     method : {"kmeans", "herding", "confident"}, default="kmeans"
-        What stands for a class: the means of clusters, rows whose mean is near that of
-        the class, or rows that a logistic regression of the client is surest of. The
-        last two are rows as they are and need ``allow_real_rows``.
+        How the representatives of a class are chosen. ``"kmeans"`` sends the means of
+        clusters. ``"herding"`` sends samples whose mean is close to the class mean, and
+        ``"confident"`` the samples with the largest probability under a logistic
+        regression of the client. The last two send real samples and require
+        ``allow_real_rows``.
     n_per_class : int, default=10
-        Rows that are sent for each class, at most.
+        Maximum number of samples sent for each class.
     soft_labels : bool, default=False
-        Whether rows carry the probabilities that a logistic regression of the client
-        gives its classes, for clusters their mean, in place of a label.
+        Whether to send class probabilities instead of a label with each sample. They
+        are predicted by a logistic regression of the client, and averaged over
+        clusters.
     estimator : estimator object, default=None
-        Classifier trained by the server, whose ``fit`` takes ``sample_weight``; by
-        default a logistic regression of standardised rows.
+        Classifier trained by the server. Its ``fit`` must accept ``sample_weight``. If
+        None, a logistic regression of standardized samples is used.
     min_samples : int, default=5
-        Fewest rows of a cluster. Smaller ones join the nearest, and of a class with
-        fewer rows nothing is sent but their number; with ``aligner`` also their mean,
-        which saving a message refuses for classes of few rows.
+        Minimum number of samples in a cluster. Smaller clusters are merged into the
+        nearest one. For a class with fewer samples, only the count is sent, and with
+        ``aligner`` also the mean. Messages that contain the mean of so few samples
+        cannot be saved.
     allow_real_rows : bool, default=False
-        Whether rows of clients may be sent as they are.
+        Whether clients may send real samples.
     {aligner}
         The samples that clients send are transformed. Predictions equal those of a
         Pipeline of this aligner and this classifier if the same samples are chosen
@@ -71,13 +75,14 @@ class FedCoresetClassifier(
 
     See Also
     --------
-    FedPFTClassifier : Sends distributions, from which the server draws rows.
+    FedPFTClassifier : Sends distributions, from which the server draws samples.
     sklearn.cluster.KMeans : Finds the clusters.
 
     Notes
     -----
-    A class that no client has ``min_samples`` rows of is not known to the classifier.
-    How rows are spread over clients matters: each client has clusters of its own.
+    The classifier does not learn a class of which no client has ``min_samples``
+    samples. The result depends on how samples are distributed over clients, because
+    each client has its own clusters.
 
     References
     ----------

@@ -29,31 +29,32 @@ STACK_RIDGE = 1e-2
 
 @document
 class FedEnsembleClassifier(LocalHeadsMixin, OneShotClassifier):
-    """Federated ensemble of the linear heads of all clients, in one round.
+    """Federated ensemble of the linear classifiers of all clients, in one round.
 
-    Each client trains a linear classifier on the classes that it holds and sends its
-    weights. The server keeps all of them and combines what they say about a row. A
-    class that a client does not hold has no probability there, which is not the same
-    as a score of zero.
+    Each client trains a linear classifier on the classes that it holds and sends the
+    weights. The server keeps all of them and combines their predictions. A class that a
+    client does not hold gets probability zero from this client, not a score of zero.
 
     Read more in the :doc:`User Guide </user_guide/classifiers>`.
 
     Parameters
     ----------
     combine : {"mean", "weighted", "vote", "stack"}, default="mean"
-        How: mean probability; mean probability of each class over clients, weighed by
-        their rows of it (the weights of FedKD [1]_); number of votes (FedKT [2]_); or
-        the linear combination of all scores that fits the labels of all clients best.
-        The last one is what FENS [3]_ trains in many rounds; for linear heads and least
-        squares, class means and a covariance from each client are enough.
+        How to combine predictions. ``"mean"`` averages probabilities. ``"weighted"``
+        averages the probabilities of each class with weights proportional to the
+        samples of the class at each client, as in FedKD [1]_. ``"vote"`` counts votes,
+        as in FedKT [2]_. ``"stack"`` is the linear combination of all scores that fits
+        the labels of all clients best. FENS [3]_ trains it in many rounds; for linear
+        classifiers and least squares, class means and a covariance from each client
+        suffice.
     estimator : estimator object, default=None
-        Linear classifier that each client trains: one with ``coef_`` and
-        ``intercept_``, which are all that is sent. By default a logistic regression of
-        standardised rows, in which all classes weigh the same.
+        Linear classifier trained by each client. Only its ``coef_`` and ``intercept_``
+        are sent. If None, a logistic regression of standardized samples with equal
+        class weights is used.
     consistent : bool, default=True
-        Whether a client votes only where it is sure: where its class is more probable
-        than all its others together. FedKT lets a client vote where its students agree;
-        here it has a single one. Only for ``combine="vote"``.
+        Whether a client votes only if its most likely class is more probable than all
+        other classes together. In FedKT, a client votes if its students agree; here it
+        has a single one. Only used if ``combine="vote"``.
     {aligner}
         The linear classifiers of the clients are transformed in closed form. They were
         trained on features that were not aligned, so predictions equal those of a
@@ -70,7 +71,7 @@ class FedEnsembleClassifier(LocalHeadsMixin, OneShotClassifier):
     ----------
     {classes_}
     heads_ : list of LinearModel
-        The head of each client, for aligned features.
+        Linear classifier of each client, for aligned features.
     {coef_}
         Only defined with ``combine="stack"``.
     {intercept_}
@@ -82,12 +83,12 @@ class FedEnsembleClassifier(LocalHeadsMixin, OneShotClassifier):
 
     See Also
     --------
-    FedMergeClassifier : Merges the heads into one.
+    FedMergeClassifier : Merges the classifiers into one.
 
     Notes
     -----
-    A client with a single class always says that one, whatever the row. Such clients
-    spoil "mean", "weighted" and "vote"; "stack" has no use for what does not vary.
+    A client with a single class always predicts this class. Such clients reduce the
+    accuracy of "mean", "weighted" and "vote". "stack" ignores constant scores.
 
     References
     ----------
@@ -145,23 +146,23 @@ class FedEnsembleClassifier(LocalHeadsMixin, OneShotClassifier):
         self.verbose = verbose
 
     def distill(self, X_public, head=None):
-        """Train a single head on public rows, as the ensemble labels them.
+        """Train a single classifier on public samples labelled by the ensemble.
 
         This is the last step of FedKT and FedKD, which need public data.
 
         Parameters
         ----------
         X_public : array-like of shape (n_samples, n_features)
-            Rows without labels, of nobody or of no particular client; with an
-            ``aligner``, aligned ones.
+            Unlabelled samples that belong to no particular client. With an ``aligner``,
+            they must be aligned.
         head : estimator object, default=None
-            Classifier whose ``fit`` takes ``sample_weight``; by default a logistic
-            regression of standardised rows.
+            Classifier to train. Its ``fit`` must accept ``sample_weight``. If None, a
+            logistic regression of standardized samples is used.
 
         Returns
         -------
         head : estimator object
-            A copy of it, trained on probabilities of the ensemble.
+            Copy of the classifier, trained on the probabilities of the ensemble.
         """
         check_is_fitted(self)
         X = self._read_client(X_public, None)

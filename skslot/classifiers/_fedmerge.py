@@ -25,27 +25,30 @@ LEAST_CURVATURE = 1e-10
 
 @document
 class FedMergeClassifier(FoldedHeadsMixin, LocalHeadsMixin, OneShotClassifier):
-    """Federated classifier that merges the heads of all clients, in one round.
+    """Federated classifier that merges the classifiers of all clients, in one round.
 
-    Each client fits a logistic regression to the classes that it holds, and sends its
-    weights with a summary of how sure it is of them. The server solves for the weights
-    that are nearest to all of these, near being what the summaries say.
+    Each client fits a logistic regression to the classes that it holds. It sends the
+    weights together with a summary of the curvature of its loss. The server computes
+    the weights that are closest to the weights of all clients, where the curvatures
+    define the distance.
 
     Read more in the :doc:`User Guide </user_guide/classifiers>`.
 
     Parameters
     ----------
     curvature : {"gram", "none", "diag", "kfac"}, default="gram"
-        What clients say about the curvature of their loss: second moments of the
-        features (RegMean [1]_), nothing (the plain average), its diagonal (Fisher
-        merging [2]_), or second moments of the features times those of the
-        probabilities (as in FedLPA [3]_).
+        Summary of the curvature. ``"gram"`` sends second moments of the features
+        (RegMean [1]_), ``"none"`` nothing (plain average), ``"diag"`` the diagonal of
+        the curvature (Fisher merging [2]_), and ``"kfac"`` second moments of the
+        features and of the probabilities, whose Kronecker product approximates the
+        curvature (as in FedLPA [3]_).
     l2 : float, default=10
-        Penalty of local training: half of it times the squared weights of standardised
-        features is added to the loss, summed over rows.
+        Penalty of local training: ``l2 / 2`` times the squared weights of standardized
+        features, added to the loss summed over samples.
     local_softmax : {"balanced", "held"}, default="balanced"
-        Whether the classes that a client holds weigh the same in its loss, or as many
-        rows as they have.
+        Weights of the classes in the loss of a client. ``"balanced"`` gives all classes
+        that the client holds equal weight, ``"held"`` weights them by their number of
+        samples.
     off_diagonal : float in [0, 1], default=0.9
         Factor of the off-diagonal second moments in "gram" and "kfac".
     {aligner}
@@ -71,18 +74,18 @@ class FedMergeClassifier(FoldedHeadsMixin, LocalHeadsMixin, OneShotClassifier):
 
     See Also
     --------
-    FedEnsembleClassifier : Keeps the heads apart.
+    FedEnsembleClassifier : Keeps the classifiers separate.
     FedAvgClassifier : Averages heads of any form, over several rounds.
 
     Notes
     -----
-    Clients weigh the same, whatever their number of rows. A client has no weights for a
-    class that it does not hold, so the weights of a class are merged from its holders
-    only. A client with a single class has nothing to tell it from and is left out; a
-    class that only such clients hold gets weights of zero.
+    All clients have equal weight, whatever their number of samples. The weights of a
+    class are merged only from the clients that hold it. A client with a single class
+    cannot train a classifier and is excluded. A class that only such clients hold gets
+    weights of zero.
 
-    The server needs memory for one matrix of second moments per set of holders of a
-    class with "gram", and per client with "kfac".
+    The server holds matrices of second moments in memory: with "gram", one for each set
+    of clients that hold the same class, and with "kfac", one for each client.
 
     References
     ----------

@@ -23,7 +23,7 @@ COVARIANCE_TYPES = ("spherical", "diag", "full", "lowrank")
 class FedPFTClassifier(ServerEstimatorMixin, AlignedClassifierMixin, OneShotClassifier):
     """Federated classifier trained on synthetic features, in one round.
 
-    Clients send a Gaussian mixture for each of their classes. The server draws rows
+    Clients send a Gaussian mixture for each of their classes. The server draws samples
     from these mixtures and trains any classifier on them (FedPFT [1]_).
 
     Read more in the :doc:`User Guide </user_guide/classifiers>`.
@@ -31,31 +31,33 @@ class FedPFTClassifier(ServerEstimatorMixin, AlignedClassifierMixin, OneShotClas
     Parameters
     ----------
     n_components : int, default=1
-        Components of each mixture. One has a closed form; more are fitted by
-        expectation maximisation, at most one per distinct row of the class.
+        Number of components of each mixture, at most one per distinct sample of the
+        class. One component has a closed form; several are fitted by expectation
+        maximization.
     covariance_type : {"spherical", "diag", "full", "lowrank"}, default="spherical"
-        Shape of the components. Per class a client sends K (m + 2), K (2 m + 1) or
-        K (m + m (m + 1) / 2 + 1) numbers, with K components and m features. "lowrank"
-        has one component and takes m (q + 1) + 2 numbers: a mean, q loadings and what
-        they leave, by probabilistic principal component analysis [2]_, which is also
-        the linear case of a conditional variational autoencoder.
+        Covariances of the components. With K components and m features, a client sends
+        K (m + 2), K (2 m + 1) or K (m + m (m + 1) / 2 + 1) numbers per class for
+        "spherical", "diag" and "full". ``"lowrank"`` has one component and takes
+        m (q + 1) + 2 numbers: a mean, q loadings and the residual variance of
+        probabilistic principal component analysis [2]_. This is also the linear case of
+        a conditional variational autoencoder.
     n_loadings : int, default=10
-        Loadings q of ``covariance_type="lowrank"``, at most one per feature. Other
-        shapes do not use it.
+        Number q of loadings, at most one per feature. Only used if
+        ``covariance_type="lowrank"``.
     pool : {"client", "class"}, default="client"
-        "client" draws from the mixtures of each client. "class" first merges those of
-        all clients, so that each class has one Gaussian with the mean and covariance of
-        all its rows (CCVR [3]_).
+        ``"client"`` draws from the mixtures of each client. ``"class"`` first merges
+        the mixtures of all clients, so that each class has one Gaussian with the mean
+        and covariance of all its samples (CCVR [3]_).
     draws : "counts" or int, default="counts"
-        Rows drawn for each class of each client, or of each class with
-        ``pool="class"``: as many as there were, or this many. A fixed number lets small
-        clients count as much as large ones.
+        Number of samples drawn for each class of each client, or for each class if
+        ``pool="class"``. ``"counts"`` draws as many samples as the clients have. With a
+        fixed number, small clients count as much as large ones.
     estimator : estimator object, default=None
-        Classifier trained by the server on the rows drawn; by default the logistic
-        regression of scikit-learn, fitted to centred rows that are divided by the root
-        of their mean variance, so that the unit of the features does not matter.
+        Classifier trained by the server on the samples drawn. If None, scikit-learn's
+        logistic regression is used. It is fitted to centred samples divided by the root
+        of their mean variance, so the unit of the features does not matter.
     reg_covar : float, default=1e-6
-        Added to the variances, as a share of the mean variance within components.
+        Number added to the variances, relative to the mean variance within components.
     {aligner}
         Samples are drawn from the distributions of the clients and then transformed.
     {client_column}
@@ -77,25 +79,26 @@ class FedPFTClassifier(ServerEstimatorMixin, AlignedClassifierMixin, OneShotClas
 
     See Also
     --------
-    FedCGSClassifier : Needs no rows to be drawn.
+    FedCGSClassifier : Does not draw samples.
     sklearn.mixture.GaussianMixture : Fits the mixtures with several components.
 
     Notes
     -----
-    Numbers of rows are what the clients say. If drawing as many would take more than
-    8 GB, the server refuses, and names the client with the most. A message of one
-    client that claims as many is refused when it is read, as a damaged one is, so that
-    the others can go on without it.
+    Counts are reported by the clients. If drawing that many samples would take more
+    than 8 GB, an error names the client with the largest count. A single message with
+    such counts is rejected when it is read, like a damaged one, so the server can
+    proceed with the other messages.
 
-    A Pipeline of an aligner and this classifier describes rows after the map,
-    ``aligner`` describes them before. With one component and ``covariance_type="full"``
-    that is the same Gaussian: rows drawn have the same mean, and covariances that
-    differ by chance only; with ``pool="class"`` predictions are the same up to
-    rounding. Other shapes do not stay so under a map, and results differ slightly.
+    In a Pipeline of an aligner and this classifier, mixtures are fitted after
+    alignment; with ``aligner``, they are fitted before. For one component and
+    ``covariance_type="full"``, both give the same Gaussian: samples drawn have the same
+    mean, and their covariances differ only by chance. With ``pool="class"``,
+    predictions are equal up to rounding. The maps do not preserve other types of
+    covariances, so results differ slightly.
 
-    Neither the names of clients nor the order of their messages changes a row that is
-    drawn: messages are ordered by what is in them. With the default ``estimator``,
-    features in another unit give the same predictions, up to rounding.
+    The samples drawn depend neither on the names of the clients nor on the order of
+    their messages. With the default ``estimator``, predictions do not depend on the
+    unit of the features, up to rounding.
 
     References
     ----------

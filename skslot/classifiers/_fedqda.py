@@ -20,25 +20,26 @@ from ._gaussian import COLLINEAR, LEAST_RIDGE, class_priors
 class FedQDAClassifier(AlignedClassifierMixin, OneShotClassifier):
     """Federated quadratic discriminant analysis, in one round.
 
-    Clients send a Gaussian for each of their classes, the message of
-    ``FedPFTClassifier(n_components=1)``. The server has the Gaussian of all rows of
-    each class, pulls their covariances towards their mean [1]_, and predicts the class
-    under which a row is most likely. How the rows are spread over clients does not
-    change the result.
+    Clients send a Gaussian for each of their classes, which is the message of
+    ``FedPFTClassifier(n_components=1)``. The server pools the Gaussians of each class,
+    shrinks their covariances towards the mean covariance [1]_, and predicts the class
+    with the largest likelihood. The result does not depend on how samples are
+    distributed over clients.
 
     Read more in the :doc:`User Guide </user_guide/classifiers>`.
 
     Parameters
     ----------
     covariance_type : {"full", "diag"}, default="full"
-        Covariances of the classes: "diag" takes features as independent of each other
-        within a class, which is naive Bayes. Per class a client sends
-        m + m (m + 1) / 2 + 1 numbers or 2 m + 1, with m features.
+        Covariances of the classes. ``"diag"`` assumes independent features within a
+        class, as in naive Bayes. With m features, a client sends
+        m + m (m + 1) / 2 + 1 numbers per class for "full" and 2 m + 1 for "diag".
     shrink_to_pooled : float, default=0.9
-        Weight of the covariance within all classes in that of each class; 1 is linear
-        discriminant analysis.
+        Weight of the pooled covariance within classes in the covariance of each class.
+        1 is linear discriminant analysis.
     shrink_to_identity : float, default=0.05
-        After that, weight of the multiple of the identity that has the same trace.
+        Weight of a multiple of the identity with the same trace, applied after
+        ``shrink_to_pooled``.
     {priors}
     {aligner}
         With ``covariance_type="full"``, predictions equal those of a Pipeline of this
@@ -52,10 +53,11 @@ class FedQDAClassifier(AlignedClassifierMixin, OneShotClassifier):
     Attributes
     ----------
     {classes_}
-    {means_}
+    means_ : ndarray of shape (n_classes, n_features)
+        Mean of each class.
     covariances_ : ndarray of shape (n_classes, n_features, n_features) or \
 (n_classes, n_features)
-        Covariance of each class as it is used, or its diagonal.
+        Shrunk covariance of each class, or its diagonal.
     {priors_}
     {clients_report_}
     {aligner_}
@@ -65,9 +67,9 @@ class FedQDAClassifier(AlignedClassifierMixin, OneShotClassifier):
     See Also
     --------
     FedCGSClassifier : One covariance for all classes, and a linear classifier.
-    FedPFTClassifier : Trains any classifier on rows drawn from the same message.
-    sklearn.discriminant_analysis.QuadraticDiscriminantAnalysis : The same from pooled
-        rows, without ``shrink_to_pooled``.
+    FedPFTClassifier : Trains any classifier on samples drawn from the same message.
+    sklearn.discriminant_analysis.QuadraticDiscriminantAnalysis : Equivalent on pooled
+        samples, without ``shrink_to_pooled``.
     sklearn.naive_bayes.GaussianNB : Likewise for ``covariance_type="diag"``.
 
     References
@@ -130,7 +132,7 @@ class FedQDAClassifier(AlignedClassifierMixin, OneShotClassifier):
 
     @property
     def covariances_(self):
-        """Covariance of each class as it is used, or its diagonal."""
+        """Shrunk covariance of each class, or its diagonal."""
         if self._roots[0].ndim == 1:
             return np.array([root**2 for root in self._roots])
         return np.array([root @ root.T for root in self._roots])

@@ -18,13 +18,14 @@ ALPHA_REMEDY = "so alpha=0 or a tiny alpha cannot invert it; use a larger one."
 
 @document
 class FedRidgeClassifier(ClassStatisticsClassifier):
-    """Federated least squares to one-hot labels, in one round.
+    """Federated ridge regression of one-hot labels, in one round.
 
-    Clients send class counts, class means and one covariance, the message of
-    :class:`FedCGSClassifier`. The server adds them up and has the ridge regression of
-    all rows on their labels in closed form. How the rows are spread over clients does
-    not change the result. :meth:`as_afl` and :meth:`as_fed3r` are the settings of AFL
-    [1]_ and Fed3R [2]_, which send other numbers to the same end.
+    Clients send class counts, class means and one covariance, which is the message of
+    :class:`FedCGSClassifier`. The server pools them and computes the ridge regression
+    of the one-hot labels of all samples in closed form. The result does not depend on
+    how samples are distributed over clients. :meth:`as_afl` and :meth:`as_fed3r` are
+    the settings of AFL [1]_ and Fed3R [2]_, which compute the same result from other
+    messages.
 
     Read more in the :doc:`User Guide </user_guide/classifiers>`.
 
@@ -33,28 +34,27 @@ class FedRidgeClassifier(ClassStatisticsClassifier):
     alpha : float, default=0.1
         Penalty on the weights.
     scale_alpha : bool, default=True
-        Whether ``alpha`` is in units of the mean variance of a feature, summed over
-        rows, so that neither the unit of the features nor the number of rows matters.
-        With False it is added to sums over rows as it is, as in
+        Whether ``alpha`` is relative to the mean feature variance and the number of
+        samples, so that neither the unit of the features nor the number of samples
+        matters. If False, ``alpha`` is added to sums over samples, as in
         :class:`sklearn.linear_model.Ridge`.
     fit_intercept : bool or "penalized", default=True
-        Whether there is an intercept. "penalized" takes it as the weight of a feature
-        that is one in all rows, and penalises it by ``alpha`` too; the unit of that
-        feature is one.
+        Whether to fit an intercept. ``"penalized"`` treats it as the weight of a
+        feature that is one in all samples, and penalizes it by ``alpha``, too.
     normalize : bool, default=False
-        Whether weights and intercept of each class are divided by the norm of the
-        weights, so that rare classes have as long weights as others.
+        Whether to divide the weights and the intercept of each class by the norm of the
+        weights, so that weights of rare and frequent classes have equal length.
     class_weight : dict, "balanced" or None, default=None
-        Weight of the rows of each class; "balanced" makes all classes count the same.
-        As there is one covariance for all classes, they are taken to have the same one
-        around their means.
+        Weight of the samples of each class. ``"balanced"`` gives all classes equal
+        weight. Because clients send one covariance for all classes, all classes are
+        assumed to have the same covariance around their means.
     feature_map : transformer, default=None
-        Map of the features, such as a random one, that the classifier is linear after.
-        All clients must have the same, without having each other's rows: each clones it
-        and fits it to rows of zeros. So ``fit`` must need no more than the number of
-        features, and ``random_state`` must be an integer. The message is on the
-        features after the map, and grows with their number squared. Not together with
-        ``aligner``; put that before the classifier in a Pipeline.
+        Transformer, such as random features, that is applied before the linear
+        classifier. All clients must use the same map without sharing samples: each
+        client clones it and fits it to zeros. Its ``fit`` must therefore depend only on
+        the number of features, and its ``random_state`` must be an integer. The size of
+        the message is quadratic in the number of output features. It cannot be combined
+        with ``aligner``; put the aligner before this classifier in a Pipeline instead.
     {aligner}
         Predictions equal those of a Pipeline of this aligner and this classifier.
     {privacy}
@@ -77,17 +77,17 @@ class FedRidgeClassifier(ClassStatisticsClassifier):
     See Also
     --------
     FedCGSClassifier : A Gaussian classifier from the same message.
-    sklearn.linear_model.Ridge : The same from pooled rows and one-hot labels with
+    sklearn.linear_model.Ridge : Equivalent on pooled samples and one-hot labels with
         ``scale_alpha=False``.
 
     Notes
     -----
-    Scores are estimates of one-hot labels. ``predict_proba`` is their softmax, which
-    orders classes as the scores do but is far too even to be taken for a probability.
+    Scores are estimates of one-hot labels. ``predict_proba`` is their softmax. It
+    orders classes correctly, but is much too uniform to be used as a probability.
 
-    A message on mapped features names the map as its ``encoder``, so that a server
-    refuses messages that were made by different maps. Who calls ``with_encoder`` on it
-    says something else instead, and has to see to that.
+    With ``feature_map``, the ``encoder`` of a message names the map, so that a server
+    rejects messages made by different maps. Calling ``with_encoder`` on the message
+    replaces this name and disables the check.
 
     References
     ----------
@@ -156,20 +156,20 @@ class FedRidgeClassifier(ClassStatisticsClassifier):
     def as_afl(cls, **params):
         """Make a classifier with the setting of AFL.
 
-        Least squares without intercept and without penalty (``alpha=0``): AFL penalises
-        what each client solves, and takes the sum of these penalties out of the result
-        again. All clients together need more rows than features, and features that
-        vary, as in AFL.
+        Least squares without intercept and without penalty (``alpha=0``). AFL penalizes
+        the problem of each client, and removes the sum of these penalties from the
+        result. As in AFL, all clients together need more samples than features, and no
+        feature may be constant.
 
         Parameters
         ----------
         **params : dict
-            Parameters that are to differ from it.
+            Parameters that override the setting.
 
         Returns
         -------
         classifier : FedRidgeClassifier
-            An unfitted classifier.
+            Unfitted classifier.
         """
         return cls(**{"alpha": 0.0, "fit_intercept": False, **params})
 
@@ -177,20 +177,20 @@ class FedRidgeClassifier(ClassStatisticsClassifier):
     def as_fed3r(cls, **params):
         """Make a classifier with the setting of Fed3R.
 
-        The penalty ``alpha=0.01`` on sums over rows (``scale_alpha=False``), also on
-        the intercept (``fit_intercept="penalized"``), and weights of length one
-        (``normalize=True``). Random features, as in the method that Fed3R calls
-        Fed3R-RF, are its ``feature_map``.
+        The penalty is ``alpha=0.01`` on sums over samples (``scale_alpha=False``),
+        also on the intercept (``fit_intercept="penalized"``), and weights have length
+        one (``normalize=True``). For the variant with random features, Fed3R-RF, set
+        ``feature_map``.
 
         Parameters
         ----------
         **params : dict
-            Parameters that are to differ from it.
+            Parameters that override the setting.
 
         Returns
         -------
         classifier : FedRidgeClassifier
-            An unfitted classifier.
+            Unfitted classifier.
         """
         paper = {
             "alpha": 0.01,

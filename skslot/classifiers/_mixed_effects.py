@@ -32,23 +32,23 @@ HARDLY_THERE = 0.3
 
 @document
 class MixedEffectsClassifier(FoldedHeadsMixin, OneShotClassifier):
-    """Federated classifier that tells apart what a site does and what its labels do.
+    """Federated classifier that separates the effects of clients and of labels.
 
-    Clients send class counts, class means and one covariance, the message of
-    :class:`FedCGSClassifier`. A random-effects model of the means of all cells, pairs
-    of a client and a class, then gives each client an offset, which is taken out, and
-    class means between its own and those of all. How much of each, the data say: there
-    is no strength to choose, and without differences between clients this is linear
-    discriminant analysis of all rows.
+    Clients send class counts, class means and one covariance, which is the message of
+    :class:`FedCGSClassifier`. A random-effects model of the means of all cells (pairs
+    of a client and a class) estimates an offset for each client, which is removed. The
+    class means of a client are shrunk towards the class means of all clients. The
+    amounts are estimated from the data, so there is no strength to choose. Without
+    differences between clients, this is linear discriminant analysis of all samples.
 
     Read more in the :doc:`User Guide </user_guide/mixed_effects>`.
 
     Parameters
     ----------
     tau : float in [0, 1] or "auto", default="auto"
-        Strength of a linear map of each client towards the covariance of all. "auto"
-        takes it from the variances and the number of rows, for each client. 0 leaves
-        linear maps out, which saves most of the time.
+        Strength of a linear map of each client towards the covariance of all clients.
+        ``"auto"`` computes it from the variances and the number of samples of each
+        client. 0 omits linear maps, which saves most of the time.
     priors : {"pooled", "client", "uniform"} or array-like of shape (n_classes,), \
 default="pooled"
         Class probabilities. ``"pooled"`` uses the class distribution of all clients
@@ -57,8 +57,8 @@ default="pooled"
         ``classes_``. The right choice depends on the class distribution in later use,
         and cannot be inferred from the data.
     shrinkage : {"clients", "oas"} or float in [0, 1], default="clients"
-        Weight of the identity in the covariance within classes. "clients" takes it from
-        how much clients differ, "oas" from the number of rows.
+        Weight of the identity in the covariance within classes. ``"clients"`` computes
+        it from the differences between clients, ``"oas"`` from the number of samples.
     {unknown_client}
     {privacy}
     {client_column}
@@ -74,11 +74,11 @@ default="pooled"
     {client_offsets_}
     {class_means_}
     cell_means_ : ndarray of shape (n_clients, n_classes, n_features)
-        Mean of each class at each client that predictions use, without its offset.
+        Mean of each class at each client, without its offset, as used by predictions.
     covariance_ : ndarray of shape (n_features, n_features)
         Covariance within classes.
     shrinkage_ : float
-        Weight of the identity in it.
+        Weight of the identity in ``covariance_``.
     {tau_}
     {priors_}
         With ``priors="client"``, these are used for clients without labels.
@@ -95,14 +95,14 @@ default="pooled"
 
     See Also
     --------
-    MixedEffectsAligner : Takes out the offsets, for any other classifier.
-    FedCGSClassifier : The same message without a model of the clients.
+    MixedEffectsAligner : Removes the offsets for any other classifier.
+    FedCGSClassifier : Uses the same message without a model of the clients.
 
     Notes
     -----
-    The model takes effects as normal, with one variance for all features, and the
-    covariance within classes as equal. If no two clients share a class, what a client
-    does cannot be told from what its classes do; a weak prior then splits it.
+    The model assumes normal effects with one variance for all features, and equal
+    covariances within classes. If no two clients share a class, the effects of a client
+    and of its classes cannot be distinguished, and a weak prior splits the difference.
 
     Examples
     --------

@@ -229,13 +229,14 @@ class LocalHeadsMixin(AlignedClassifierMixin):
             if needed not in ("none", sender.traits["curvature"]):
                 raise ValueError(
                     f"{parameter} needs heads with the curvature {needed!r}, but "
-                    f"{sender.words} sent one with {sender.traits['curvature']!r}; let "
-                    "clients use the parameters of the server."
+                    f"client {sender.client!r} sent one with "
+                    f"{sender.traits['curvature']!r}. Use the same parameters at "
+                    "clients and server."
                 )
         held = [set(sender.class_counts) for sender in labelled]
         if len(set().union(*held)) > 1 and max(map(len, held)) == 1:
             warn_user(
-                "every client holds a single class, so that no head can tell two apart "
-                "and predictions mean nothing; choose a classifier that sends "
-                "statistics of classes, such as FedCGSClassifier."
+                "every client holds a single class, so no client can train a classifier "
+                "and predictions are meaningless. Use a classifier that sends class "
+                "statistics, such as FedCGSClassifier."
             )

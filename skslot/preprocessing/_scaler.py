@@ -19,19 +19,19 @@ from ..trust import ClientScreen
 
 @document
 class FederatedScaler(FederatedTransformer):
-    """Standardize features by the mean and variance of the rows of all clients.
+    """Standardize features by the mean and variance of the samples of all clients.
 
-    Every client sends how many values each feature has, their mean and the sum of
-    their squared distances from it; the server joins these exactly. The result is that
-    of :class:`~sklearn.preprocessing.StandardScaler` on the rows of all clients
-    together, whoever has which row, and nobody has to pool them.
+    For each feature, every client sends the number of values, their mean, and the sum
+    of squared distances from the mean. The server merges them exactly. The result
+    equals :class:`~sklearn.preprocessing.StandardScaler` on the pooled samples of all
+    clients.
 
     Read more in the :doc:`User Guide </user_guide/preprocessing>`.
 
     Parameters
     ----------
     with_mean : bool, default=True
-        Whether to take the mean off.
+        Whether to subtract the mean.
     with_std : bool, default=True
         Whether to divide by the standard deviation.
     {client_column}
@@ -44,32 +44,33 @@ class FederatedScaler(FederatedTransformer):
     Attributes
     ----------
     mean_ : ndarray of shape (n_features,) or None
-        Mean of each feature; None if nothing is taken off or divided.
+        Mean of each feature. None if ``with_mean=False`` and ``with_std=False``.
     var_ : ndarray of shape (n_features,) or None
-        Its variance; None without ``with_std``.
+        Variance of each feature. None if ``with_std=False``.
     scale_ : ndarray of shape (n_features,) or None
-        What it is divided by, 1 for a feature that does not vary; None without
-        ``with_std``.
+        Divisor of each feature, which is 1 for constant features. None if
+        ``with_std=False``.
     n_samples_seen_ : int or ndarray of shape (n_features,)
-        Number of rows; of values, for each feature, if some have more than others.
+        Number of samples. An array with the number of values of each feature if these
+        differ because of missing values.
     statistics_ : ColumnStatistics
-        The message of the server.
+        Message of the server.
     {clients_report_}
     {n_features_in_}
     {feature_names_in_}
 
     See Also
     --------
-    sklearn.preprocessing.StandardScaler : The same on rows in one place.
-    FederatedOTAligner : Also takes away how clients differ.
+    sklearn.preprocessing.StandardScaler : Equivalent on pooled samples.
+    FederatedOTAligner : Also reduces differences between clients.
 
     Notes
     -----
-    All clients are scaled alike, so their differences stay. Missing values (NaN) are
-    left out in ``fit`` and stay missing in ``transform``; fill them in later, or before
-    by a rule that all clients share. A feature that varies no more than rounding
-    explains, by the rule of :class:`~sklearn.preprocessing.StandardScaler`, is not
-    divided.
+    All clients are scaled alike, so differences between clients remain. Missing values
+    (NaN) are ignored in ``fit`` and stay missing in ``transform``. Impute them later,
+    or before by a rule that all clients share. Features whose variance is explained by
+    rounding are treated as constant and not divided, as in
+    :class:`~sklearn.preprocessing.StandardScaler`.
 
     Examples
     --------
@@ -81,7 +82,7 @@ class FederatedScaler(FederatedTransformer):
     >>> scaler.mean_, scaler.n_samples_seen_
     (array([65.,  3.]), array([4, 3]))
 
-    What sites do, each with its own rows:
+    The same in two steps, as run at the sites and the server:
 
     >>> messages = [scaler.client_update(X[:2]), scaler.client_update(X[2:])]
     >>> answer = FederatedScaler().server_aggregate(messages).statistics_
@@ -114,14 +115,15 @@ class FederatedScaler(FederatedTransformer):
     # ------------------------------------------------------- the steps, one by one
 
     def client_update(self, X, y=None, *, classes=None, client=None):
-        """Client step: summarise the rows of one client.
+        """Run the client step: summarize the samples of one client.
 
-        Needs no fit, changes nothing, and is what ``fit`` does for each client.
+        It needs no fitted estimator and has no side effects. ``fit`` calls it for each
+        client.
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows of the client, without the client column.
+        {X}
+            They must not contain the client column.
         y : array-like of shape (n_samples,), default=None
             Ignored.
         classes : array-like of shape (n_classes,), default=None
@@ -131,23 +133,23 @@ class FederatedScaler(FederatedTransformer):
         Returns
         -------
         statistics : ColumnStatistics
-            The message to the server.
+            Message to the server.
         """
         self._validate_params()
         return _summarize(self._read_client(X, client), client)
 
     def server_aggregate(self, messages):
-        """Server step: fit the scaler to the messages of all clients.
+        """Run the server step: fit the scaler to the messages of all clients.
 
         Parameters
         ----------
         messages : iterable of ColumnStatistics
-            One message per client or, at a client, the answer of the server alone.
+            One message per client. At a client, only the message of the server.
 
         Returns
         -------
         self : object
-            The fitted scaler. Its ``statistics_`` are the message to all clients.
+            Fitted scaler. Its ``statistics_`` are the message to all clients.
         """
         self._validate_params()
         received = self._receive(messages)
@@ -159,7 +161,9 @@ class FederatedScaler(FederatedTransformer):
 
     @_fit_context(prefer_skip_nested_validation=True)
     def partial_fit(self, X, y=None, client_ids=None):
-        """Add rows: after any number of chunks the result is that of all rows.
+        """Update the scaler with more samples.
+
+        The result after several chunks equals ``fit`` on all of them.
 
         Parameters
         ----------
@@ -167,12 +171,12 @@ class FederatedScaler(FederatedTransformer):
         y : array-like of shape (n_samples,), default=None
             Ignored.
         client_ids : array-like of shape (n_samples,) or scalar, default=None
-            Client of each row; the result does not depend on it.
+            Client of each sample. The result does not depend on it.
 
         Returns
         -------
         self : object
-            The scaler with the rows added.
+            Updated scaler.
         """
         known = {}
         if hasattr(self, "_received"):
@@ -193,7 +197,7 @@ class FederatedScaler(FederatedTransformer):
     # ------------------------------------------------------------- transforming
 
     def transform(self, X, client_ids=None):
-        """Standardize rows.
+        """Standardize samples.
 
         Parameters
         ----------
@@ -217,20 +221,20 @@ class FederatedScaler(FederatedTransformer):
         return self._with_client_column(scaled, X)
 
     def inverse_transform(self, X, client_ids=None):
-        """Bring rows back to their units.
+        """Convert standardized samples to their original units.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Standardized features, as ``transform`` returned them, with or without the
-            client column.
+            Standardized features returned by ``transform``, with or without the client
+            column.
         client_ids : array-like of shape (n_samples,) or scalar, default=None
             Ignored.
 
         Returns
         -------
         X_original : ndarray of shape (n_samples, n_features)
-            Features in their units, without the client column.
+            Features in original units, without the client column.
         """
         check_is_fitted(self)
         has_column = self.client_column is not None and self.keep_client_column
