@@ -133,7 +133,7 @@ def test_process_without_a_line_of_the_user_points_at_ours():
     command = [sys.executable, "-c", IN_WORKER]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     (line,) = [line for line in done.stderr.splitlines() if "AlignmentWarning" in line]
-    assert "_advice.py:" in line
+    assert "_optimal_transport.py:" in line
 
 
 # ------------------------------------------------------------- warnings of fit

@@ -304,8 +304,8 @@ class FederatedAligner(FederatedTransformer):
 
     As the parameter ``aligner`` of a classifier, an aligner receives the messages of
     the classifier. Each contains ``n_samples``, ``mean`` and ``covariance`` of all
-    samples of a client. If the aligner has a parameter ``shrinkage``, the message contains the
-    shrinkage coefficient too, and ``message.client_statistics()`` has all four.
+    samples of a client. If the aligner has a parameter ``shrinkage``, the message also
+    contains the shrinkage coefficient, see ``message.client_statistics()``.
 
     See Also
     --------

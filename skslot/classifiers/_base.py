@@ -416,21 +416,18 @@ class ClientModelsMixin:
 
 
 class FoldedHeadsMixin(ClientModelsMixin):
-    """For linear ones of these: the map of each client is folded into the weights.
-
-    This is done in ``fit``, as maps of messages in files are not kept.
-    """
+    """For linear ones of these: the map of each client is folded into the weights."""
 
     def _prepare_models(self, messages):
         self._heads = {}
-        if self._is_aligned:
+        if self._is_aligned and not messages.in_memory:  # files may be gone later
             clients = self.aligner_.clients_.tolist()
             fold = super()._folded_model
             heads = map_in_order(fold, clients, self.n_jobs)
             self._heads = dict(zip(clients, heads, strict=True))
 
     def _folded_model(self, client):
-        if client not in self._heads:  # joined or adapted since
+        if client not in self._heads:
             self._heads[client] = super()._folded_model(client)
         return self._heads[client]
 

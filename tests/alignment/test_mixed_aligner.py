@@ -390,7 +390,7 @@ def test_statistics_are_the_messages():
         own = new().client_update(X[rows], Y[rows], client=message.client)
         assert message == own
     # classes that were guessed are no message
-    assert not hasattr(guessed, "classes")
+    assert not guessed.describes_classes
     assert (guessed.client, guessed.n_samples) == ("Vigo", NEW.sum())
     np.testing.assert_allclose(guessed.mean, X[NEW].mean(axis=0))
 
