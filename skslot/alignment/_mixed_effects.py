@@ -36,7 +36,7 @@ from ..statistics import (
     stack_class_means,
     within_covariance,
 )
-from ._base import ClientMap, SolvedAligner, merge_cells
+from ._base import ClientMap, SolvedAligner
 
 # Linear maps of a smaller strength change nothing that matters.
 LEAST_TAU = 1e-3
@@ -324,18 +324,10 @@ class MixedEffectsAligner(SolvedAligner):
         "needs none."
     )
 
-    def _identity(self, n_features):
-        return MixedEffectsMap.identity(n_features)
-
-    def _summarize(self, X, y, client):
-        moments = FeatureMoments.from_rows(X)
-        return ClassStatistics.from_moments(moments, class_means(X, y), client=client)
-
     def _merge(self, message, added):
-        if isinstance(message, ClientStatistics):
-            return added  # labels take the place of predicted ones
-        moments, cells = merge_cells(message, added)
-        return ClassStatistics.from_moments(moments, cells, client=message.client)
+        # labels take the place of predicted ones
+        is_predicted = isinstance(message, ClientStatistics)
+        return added if is_predicted else super()._merge(message, added)
 
     def _solver(self, received):
         return partial(
@@ -462,7 +454,7 @@ def check_describes_classes(message):
             f"{type(message).__name__} without any; pass y to client_update, or let "
             "the client join when the others are fitted."
         )
-    if message.variances is None:
+    if not np.size(getattr(message, "covariance", ())):
         raise ValueError(
             f"client {message.client!r} sent no covariance; its classifier needs the "
             "aligner too."
