@@ -30,10 +30,10 @@ from ._message import (
 )
 from ._wire import MessageError
 
-# How the rows of a core-set are chosen, and by which of these they are real ones.
+# How the rows of a core-set are chosen, and the methods that choose real samples.
 CORESET_METHODS = ("kmeans", "herding", "confident")
 REAL_ROWS = ("herding", "confident")
-# What a head may say about its curvature.
+# Forms of the curvature of a head.
 CURVATURES = ("none", "gram", "diag", "kfac")
 # Rounding in variances of components, relative to the largest square of their means.
 EM_ROUNDING = 1e-12
@@ -63,29 +63,29 @@ def _privacy():
 class ClientStatistics(Message):
     """Number of samples, mean, covariance and shrinkage of the features of a client.
 
-    No row and no label is in it. Usually made by
+    It contains no sample and no label. Usually made by
     :meth:`skslot.FederatedOTAligner.client_update`.
 
     Parameters
     ----------
     n_samples : int
-        Number of rows that were summarised.
+        Number of samples.
     mean : ndarray of shape (n_features,)
-        Their mean.
+        Mean of the samples.
     covariance : ndarray of shape (n_features, n_features)
-        Their sample covariance, without shrinkage. Its upper triangle is sent.
+        Sample covariance, without shrinkage. Its upper triangle is sent.
     shrinkage : float
         Weight of the identity in the shrunk covariance, in [0, 1].
     client : object, default=None
         Name of the client, for error messages.
     encoder : str, default=None
-        Fingerprint of what made the features, see :meth:`with_encoder`.
+        Fingerprint of the encoder, see :meth:`with_encoder`.
     privacy : dict, default=None
         Guarantee of differential privacy, see :meth:`release`; None if there is none.
 
     See Also
     --------
-    AlignmentReference : What the server makes of these and sends back.
+    AlignmentReference : Answer of the server.
 
     Examples
     --------
@@ -113,12 +113,12 @@ class ClientStatistics(Message):
 
     @classmethod
     def from_moments(cls, moments, shrinkage="ledoit_wolf", client=None):
-        """Summarise rows by their moments.
+        """Summarise samples by their moments.
 
         Parameters
         ----------
         moments : FeatureMoments
-            Moments of the rows. The message keeps them, but they are not sent.
+            Moments of the samples. The message keeps them, but they are not sent.
         shrinkage : {"ledoit_wolf", "oas"} or float in [0, 1], default="ledoit_wolf"
             Weight of the identity. It is raised if the shrunk covariance would be
             nearly singular.
@@ -156,23 +156,23 @@ class ClientStatistics(Message):
 
     @classmethod
     def release(cls, budget, X, client=None, shrinkage="oas"):
-        """Message with a guarantee of differential privacy.
+        """Make a message with a guarantee of differential privacy.
 
         Parameters
         ----------
         budget : PrivacyBudget
             The guarantee.
         X : array-like of shape (n_samples, n_features)
-            Rows of the client.
+            Samples of the client.
         client : object, default=None
-            Its name.
+            Name of the client.
         shrinkage : "oas" or float in [0, 1], default="oas"
             Weight of the identity, computed from the noisy covariance.
 
         Returns
         -------
         statistics : ClientStatistics
-            A new release of these rows.
+            A new release of the samples.
         """
         found = budget.release(X)
         n_samples = int(found.counts[0])
@@ -213,7 +213,7 @@ class ClientStatistics(Message):
 
     @cached_property
     def is_constant(self):
-        """Whether the rows do not vary, so that only their mean can be aligned."""
+        """Whether no feature varies, so that only the mean can be aligned."""
         return bool(is_constant(self.variances, self.mean, self.n_samples).all())
 
     def _feature_moments(self):
@@ -245,7 +245,7 @@ class _ClassMessage(Message):
         return average_rows(self.class_means, self.counts)
 
     def cells(self):
-        """Return the number of rows and the mean of each class that the client holds.
+        """Return the number of samples and the mean of each class of the client.
 
         Returns
         -------
@@ -300,7 +300,7 @@ class _AlignableMessage(_ClassMessage):
         return {**super()._traits(), "part for alignment": part}
 
     def _check_alignment(self, deep):
-        """Refuse what alignment could not use; all of it may be absent."""
+        """Refuse statistics that alignment cannot use. All of them may be absent."""
         is_absent = not self.covariance.size
         if self.shrinkage.size:
             check_number("shrinkage", float(self.shrinkage[0]), 0, 1)
@@ -314,37 +314,36 @@ class _AlignableMessage(_ClassMessage):
         self._check_spread(deep)
 
     def _check_spread(self, deep):
-        """Refuse class means that rows with this covariance cannot have."""
+        """Refuse class means that the covariance of all samples rules out."""
         shares = self.counts / self.n_samples
         check_scatter("class means", self.covariance, shares, self.means, deep)
 
 
 class ClassMeans(_ClassMessage):
-    """What one client sends for FedCOF: how many rows of each class, and their mean.
+    """Number of samples and mean of each class of a client, for FedCOF.
 
-    The smallest of the messages on classes, 4 C (m + 1) bytes of numbers in float32
-    for C classes of m features. It says nothing about the spread of rows, so that no
-    aligner can do with it. Usually made by
-    :meth:`skslot.FedCOFClassifier.client_update`.
+    The smallest message on classes: 4 C (m + 1) bytes of numbers in float32 for C
+    classes of m features. It contains no covariance, so aligners cannot use it. Usually
+    made by :meth:`skslot.FedCOFClassifier.client_update`.
 
     Parameters
     ----------
     classes : list
-        Labels of the classes held.
+        Labels of the classes of the client.
     counts : ndarray of shape (n_classes,)
-        Number of rows of each class.
+        Number of samples of each class.
     means : ndarray of shape (n_classes, n_features)
         Mean of each class.
     client : object, default=None
         Name of the client.
     encoder : str, default=None
-        Fingerprint of what made the features, see :meth:`with_encoder`.
+        Fingerprint of the encoder, see :meth:`with_encoder`.
     privacy : dict, default=None
         Guarantee of differential privacy, see :meth:`release`; None if there is none.
 
     See Also
     --------
-    ClassStatistics : The same with a covariance, for FedCGS and for alignment.
+    ClassStatistics : Message with a covariance, for FedCGS and for alignment.
 
     Examples
     --------
@@ -367,26 +366,26 @@ class ClassMeans(_ClassMessage):
 
     @classmethod
     def release(cls, budget, X, y, classes, client=None):
-        """Message with a guarantee of differential privacy.
+        """Make a message with a guarantee of differential privacy.
 
         Parameters
         ----------
         budget : PrivacyBudget
             The guarantee. All of it is spent on counts and means.
         X : array-like of shape (n_samples, n_features)
-            Rows of the client.
+            Samples of the client.
         y : array-like of shape (n_samples,)
-            Their labels.
+            Labels of the samples.
         classes : array-like of shape (n_classes,)
-            Labels that may occur, as agreed on; those whose noisy count is below one
-            are left out.
+            Agreed labels that may occur. Classes whose noisy count is below one
+            are excluded.
         client : object, default=None
-            Its name.
+            Name of the client.
 
         Returns
         -------
         message : ClassMeans
-            A new release of these rows.
+            A new release of the samples.
         """
         found = budget.release(X, y, classes, with_covariance=False)
         held = found.counts > 0
@@ -403,34 +402,34 @@ class ClassMeans(_ClassMessage):
 
 
 class ClassStatistics(_AlignableMessage):
-    """What one client sends for a Gaussian classifier, aligned or not.
+    """Class counts, class means and covariance of a client.
 
-    Class counts, class means and the centred covariance of all rows: enough for
-    alignment and classification at once, because an affine map acts on them in closed
-    form. Usually made by :meth:`skslot.FedCGSClassifier.client_update`.
+    They suffice for alignment and for a Gaussian classifier, because an affine map acts
+    on them in closed form. Usually made by
+    :meth:`skslot.FedCGSClassifier.client_update`.
 
     Parameters
     ----------
     classes : list
         Labels, in the order of ``counts`` and ``means``.
     counts : ndarray of shape (n_classes,)
-        Number of rows of each class; may be 0.
+        Number of samples of each class; may be 0.
     means : ndarray of shape (n_classes, n_features)
-        Mean of each class; zero where there is no row.
+        Mean of each class; zero for a class without samples.
     covariance : ndarray of shape (n_features, n_features)
-        Sample covariance of all rows, without shrinkage. Its upper triangle is sent.
+        Sample covariance of all samples, without shrinkage. Its upper triangle is sent.
     shrinkage : ndarray of shape (1,) or (0,)
         Shrinkage coefficient for alignment; empty when there is none.
     client : object, default=None
         Name of the client.
     encoder : str, default=None
-        Fingerprint of what made the features, see :meth:`with_encoder`.
+        Fingerprint of the encoder, see :meth:`with_encoder`.
     privacy : dict, default=None
         Guarantee of differential privacy, see :meth:`release`; None if there is none.
 
     See Also
     --------
-    ClientStatistics : The part of it that alignment needs.
+    ClientStatistics : The part that alignment needs.
 
     Examples
     --------
@@ -458,14 +457,14 @@ class ClassStatistics(_AlignableMessage):
 
     @classmethod
     def from_moments(cls, moments, class_means, shrinkage=None, client=None):
-        """Summarise rows by their moments and the means of their classes.
+        """Summarise samples by their moments and the means of their classes.
 
         Parameters
         ----------
         moments : FeatureMoments
-            Moments of the rows. The message keeps them, but they are not sent.
+            Moments of the samples. The message keeps them, but they are not sent.
         class_means : dict
-            For each label the number of rows and their mean, as
+            Number of samples and their mean by label, as
             :func:`skslot.statistics.class_means` returns them.
         shrinkage : {"ledoit_wolf", "oas"} or float in [0, 1], default=None
             Shrinkage for alignment, see :class:`ClientStatistics`; None leaves it out.
@@ -513,18 +512,18 @@ class ClassStatistics(_AlignableMessage):
         return self.from_moments(moments, cells, shrinkage, self.client)
 
     def sums(self):
-        """The same as sums over rows, which add up over clients.
+        """Compute sums over samples, which add up over clients.
 
-        This is the form for secure aggregation: the server needs only the totals.
+        Secure aggregation uses this form, because the server needs only the totals.
 
         Returns
         -------
         counts : ndarray of shape (n_classes,)
-            Rows of each class.
+            Number of samples of each class.
         class_sums : ndarray of shape (n_classes, n_features)
-            Sum of the rows of each class.
+            Sum of the samples of each class.
         second_moment : ndarray of shape (n_features, n_features)
-            Sum of ``z z^T`` over all rows ``z``.
+            Sum of ``z z^T`` over all samples ``z``.
         """
         mean = self.mean
         second_moment = self.n_samples * (self.covariance + np.outer(mean, mean))
@@ -532,27 +531,27 @@ class ClassStatistics(_AlignableMessage):
 
     @classmethod
     def from_sums(cls, classes, counts, class_sums, second_moment, tolerance=None):
-        """Message of the pooled rows, from sums that were added up over clients.
+        """Make the message of the pooled samples from sums over clients.
 
         Parameters
         ----------
         classes : list
             Labels.
         counts : ndarray of shape (n_classes,)
-            Rows of each class.
+            Number of samples of each class.
         class_sums : ndarray of shape (n_classes, n_features)
-            Sum of the rows of each class.
+            Sum of the samples of each class.
         second_moment : ndarray of shape (n_features, n_features)
-            Sum of ``z z^T`` over all rows ``z``.
+            Sum of ``z z^T`` over all samples ``z``.
         tolerance : float or array-like of shape (n_features,), default=None
             How far below zero rounding may leave the sum of squares of a feature about
-            its class means; beyond that it is a :class:`MessageError`. None allows for
-            messages in half precision.
+            its class means. Beyond that, a :class:`MessageError` is raised. None allows
+            for messages in half precision.
 
         Returns
         -------
         statistics : ClassStatistics
-            As if one client had had all the rows.
+            Message of one client with all samples.
         """
         counts = np.asarray(counts)
         mean = np.sum(class_sums, axis=0) / counts.sum()
@@ -577,20 +576,20 @@ class ClassStatistics(_AlignableMessage):
 
     @classmethod
     def release(cls, budget, X, y, classes, client=None, shrinkage=None):
-        """Message with a guarantee of differential privacy.
+        """Make a message with a guarantee of differential privacy.
 
         Parameters
         ----------
         budget : PrivacyBudget
             The guarantee.
         X : array-like of shape (n_samples, n_features)
-            Rows of the client.
+            Samples of the client.
         y : array-like of shape (n_samples,)
-            Their labels.
+            Labels of the samples.
         classes : array-like of shape (n_classes,)
-            Labels that may occur, as agreed on.
+            Agreed labels that may occur.
         client : object, default=None
-            Its name.
+            Name of the client.
         shrinkage : "oas" or float in [0, 1], default=None
             Shrinkage for alignment, computed from the noisy covariance; None leaves it
             out.
@@ -598,7 +597,7 @@ class ClassStatistics(_AlignableMessage):
         Returns
         -------
         message : ClassStatistics
-            A new release of these rows.
+            A new release of the samples.
         """
         found = budget.release(X, y, classes)
         coefficient = []
@@ -618,19 +617,19 @@ class ClassStatistics(_AlignableMessage):
         )
 
     def pushed(self, matrix, offset):
-        """The message of the same rows after ``z -> matrix @ z + offset``.
+        """Return the message of samples after ``z -> matrix @ z + offset``.
 
         Parameters
         ----------
         matrix : ndarray of shape (n_features, n_features) or None
             Linear part of the map; None for a shift.
         offset : ndarray of shape (n_features,)
-            The rest of it.
+            Offset of the map.
 
         Returns
         -------
         statistics : ClassStatistics
-            Statistics of the mapped rows.
+            Statistics of the mapped samples.
         """
         means, covariance = self.means, self.covariance
         if matrix is not None:
@@ -643,19 +642,19 @@ class ClassStatistics(_AlignableMessage):
 
 
 class ClassMixtures(_AlignableMessage):
-    """What one client sends for FedPFT: a Gaussian mixture for each class it holds.
+    """Gaussian mixture for each class of a client, for FedPFT.
 
-    Components of all classes stand one after the other. Usually made by
+    The components of all classes follow each other. Usually made by
     :meth:`skslot.FedPFTClassifier.client_update`.
 
     Parameters
     ----------
     classes : list
-        Labels of the classes held.
+        Labels of the classes of the client.
     covariance_type : {"spherical", "diag", "full", "lowrank"}
         Shape of the components.
     counts : ndarray of shape (n_classes,)
-        Number of rows of each class.
+        Number of samples of each class.
     n_components : ndarray of shape (n_classes,)
         Number of components of each class.
     weights : ndarray of shape (n_components_in_all,)
@@ -663,17 +662,17 @@ class ClassMixtures(_AlignableMessage):
     means : ndarray of shape (n_components_in_all, n_features)
         Mean of each component.
     covariances : ndarray of shape (n_components_in_all, n_numbers)
-        One variance, the variances of all features, the packed upper triangle of the
-        covariance, or loadings on all features, one after the other, and the standard
-        deviation that they leave to each feature; for each component.
+        Covariance of each component: one variance, the variances of all features, the
+        packed upper triangle, or loadings on all features followed by the remaining
+        standard deviation of a feature.
     covariance : ndarray of shape (n_features, n_features) or (0,)
-        Sample covariance of all rows, for alignment; empty when there is none.
+        Sample covariance of all samples, for alignment; empty when there is none.
     shrinkage : ndarray of shape (1,) or (0,)
         Shrinkage coefficient for alignment.
     client : object, default=None
         Name of the client.
     encoder : str, default=None
-        Fingerprint of what made the features, see :meth:`with_encoder`.
+        Fingerprint of the encoder, see :meth:`with_encoder`.
 
     See Also
     --------
@@ -716,7 +715,7 @@ class ClassMixtures(_AlignableMessage):
 
     @property
     def n_numbers(self):
-        """Numbers that describe the mixtures, as counted in the literature."""
+        """Number of parameters of the mixtures, as counted in the literature."""
         return self.weights.size + self.means.size + self.covariances.size
 
     @property
@@ -727,7 +726,7 @@ class ClassMixtures(_AlignableMessage):
 
     @property
     def component_rows(self):
-        """Rows that each component stands for; the wire rounds their shares."""
+        """Number of samples of each component, whose shares are rounded by the wire."""
         starts = np.cumsum(self.n_components) - self.n_components
         rows = self.counts / np.add.reduceat(self.weights, starts)
         return np.repeat(rows, self.n_components) * self.weights
@@ -804,11 +803,10 @@ class ClassMixtures(_AlignableMessage):
                 check_covariance("a covariance", matrix, deep, tolerance)
 
     def _check_spread(self, deep):
-        """Refuse components that rows with this covariance cannot have.
+        """Refuse components that the covariance of all samples rules out.
 
-        Their means lie no further apart than rows do, and what is left is the spread
-        within them: whatever the shape of components, fitting one keeps the sum of all
-        variances.
+        Means of components lie no further apart than samples. The rest is the spread
+        within components: fitting a mixture keeps the sum of all variances.
         """
         shares = self.component_rows / self.n_samples
         slack = 1 - WEIGHT_TOLERANCE  # shares were rounded
@@ -825,42 +823,42 @@ class ClassMixtures(_AlignableMessage):
 
 
 class ClassRows(_AlignableMessage):
-    """What one client sends for a core-set: a few rows for each class, with weights.
+    """A few weighted rows for each class of a client: a core-set.
 
-    Rows of all classes stand one after the other. Usually made by
+    The rows of all classes follow each other. Usually made by
     :meth:`skslot.FedCoresetClassifier.client_update`.
 
     Parameters
     ----------
     classes : list
-        Labels of the classes held.
+        Labels of the classes of the client.
     method : {"kmeans", "herding", "confident"}
-        How rows were chosen. Those of "kmeans" are means of several rows, the others
-        are rows of the client as they are.
+        How rows were chosen. With "kmeans", each row is the mean of several samples.
+        With the other methods, rows are samples of the client.
     counts : ndarray of shape (n_classes,)
-        Number of rows of each class at the client.
+        Number of samples of each class.
     n_rows : ndarray of shape (n_classes,)
-        Number of rows that are sent of each class; may be 0.
+        Number of rows of each class; may be 0.
     rows : ndarray of shape (n_rows_in_all, n_features)
         The rows.
     weights : ndarray of shape (n_rows_in_all,)
-        How many rows of the client each stands for.
+        Number of samples that each row represents.
     soft_labels : ndarray of shape (n_rows_in_all, n_classes) or (0,)
         Probability of each class; empty if labels are hard.
     means : ndarray of shape (n_classes, n_features) or (0,)
         Mean of each class, for alignment; empty when there is none.
     covariance : ndarray of shape (n_features, n_features) or (0,)
-        Sample covariance of all rows, for alignment.
+        Sample covariance of all samples, for alignment.
     shrinkage : ndarray of shape (1,) or (0,)
         Shrinkage coefficient for alignment.
     client : object, default=None
         Name of the client.
     encoder : str, default=None
-        Fingerprint of what made the features, see :meth:`with_encoder`.
+        Fingerprint of the encoder, see :meth:`with_encoder`.
 
     See Also
     --------
-    ClassMixtures : Distributions in place of rows.
+    ClassMixtures : Distributions instead of rows.
 
     Examples
     --------
@@ -898,7 +896,7 @@ class ClassRows(_AlignableMessage):
 
     @property
     def owners(self):
-        """Position among the classes of the class of each row."""
+        """Position of the class of each row."""
         return np.repeat(np.arange(len(self.classes)), self.n_rows)
 
     def weighted(self, factor):
@@ -961,45 +959,45 @@ class ClassRows(_AlignableMessage):
 
 
 class CurvedHead(_AlignableMessage):
-    """What one client sends to merge heads: a linear one, and how sure it is of it.
+    """Linear classifier of a client, and the curvature of its loss.
 
-    There is one row of weights for each class that the client holds; of others it knows
-    nothing. Usually made by :meth:`skslot.FedMergeClassifier.client_update` or
+    It has one row of weights for each class of the client. Usually made by
+    :meth:`skslot.FedMergeClassifier.client_update` or
     :meth:`skslot.FedEnsembleClassifier.client_update`.
 
     Parameters
     ----------
     classes : list
-        Labels of the classes held.
+        Labels of the classes of the client.
     curvature : {"none", "gram", "diag", "kfac"}
-        What is said about the curvature of the loss: nothing, the covariance of the
-        features, its diagonal, or two factors of it.
+        Form of the curvature of the loss: absent, the covariance of the features, the
+        diagonal, or two factors.
     counts : ndarray of shape (n_classes,)
-        Number of rows of each class.
+        Number of samples of each class.
     coef : ndarray of shape (n_classes, n_features)
         Weights of each class.
     intercept : ndarray of shape (n_classes,)
         Intercept of each class.
     class_curvature : ndarray of shape (n_classes, n_classes) or (0,)
-        Mean of ``diag(p) - p p^T`` over rows, where ``p`` are probabilities of the
-        classes; only with "kfac".
+        Mean of ``diag(p) - p p^T`` over samples, where ``p`` are the probabilities of
+        the classes; only with "kfac".
     fisher : ndarray of shape (n_classes, n_features + 1) or (0,)
         Diagonal of the curvature, for the weights of centred rows and, in the last
         column, the intercept; only with "diag".
     means : ndarray of shape (n_classes, n_features) or (0,)
         Mean of each class; empty if neither curvature nor alignment needs it.
     covariance : ndarray of shape (n_features, n_features) or (0,)
-        Sample covariance of all rows; empty likewise.
+        Sample covariance of all samples; empty likewise.
     shrinkage : ndarray of shape (1,) or (0,)
         Shrinkage coefficient for alignment.
     client : object, default=None
         Name of the client.
     encoder : str, default=None
-        Fingerprint of what made the features, see :meth:`with_encoder`.
+        Fingerprint of the encoder, see :meth:`with_encoder`.
 
     See Also
     --------
-    LinearModel : A head without any of the rest.
+    LinearModel : Linear classifier alone.
 
     Examples
     --------
@@ -1033,22 +1031,22 @@ class CurvedHead(_AlignableMessage):
     encoder: str | None = Message.fact("fingerprint of the encoder", default=None)
 
     def pushed(self, matrix, offset):
-        """The head for the same rows after ``z -> matrix @ z + offset``.
+        """Return the head for samples after ``z -> matrix @ z + offset``.
 
-        Scores stay as they are, means and covariance are those of the mapped rows. A
-        diagonal curvature becomes the diagonal of what the map makes of it.
+        Scores do not change. Means and covariance describe the mapped samples. Of a
+        mapped diagonal curvature, the diagonal is kept.
 
         Parameters
         ----------
         matrix : ndarray of shape (n_features, n_features) or None
             Linear part of the map, which can be inverted; None for a shift.
         offset : ndarray of shape (n_features,)
-            The rest of it.
+            Offset of the map.
 
         Returns
         -------
         head : CurvedHead
-            Head for the mapped rows.
+            Head for the mapped samples.
         """
         coef = self.coef
         parts = {"means": self.means}
@@ -1096,13 +1094,13 @@ class CurvedHead(_AlignableMessage):
 
 
 def _congruent(matrix, covariance):
-    """Covariance of rows after a linear map; exactly symmetric."""
+    """Compute the covariance after a linear map, exactly symmetric."""
     pushed = matrix @ covariance @ matrix.T
     return (pushed + pushed.T) / 2
 
 
 def _check_class_curvature(matrix):
-    """Refuse what is no mean of ``diag(p) - p p^T``, but for rounding."""
+    """Refuse a matrix that is not a mean of ``diag(p) - p p^T`` up to rounding."""
     tolerance = WEIGHT_TOLERANCE * np.abs(matrix).max()
     off_diagonal = matrix - np.diag(matrix.diagonal())
     if (
@@ -1115,7 +1113,7 @@ def _check_class_curvature(matrix):
 
 
 def _numbers_in(covariance_type, n_features):
-    """How many numbers may describe the covariance of one component."""
+    """Possible numbers of parameters of the covariance of one component."""
     if covariance_type == "lowrank":  # any number of loadings
         return range(n_features + 1, n_features**2 + 2, n_features)
     sizes = {"spherical": 1, "diag": n_features}
@@ -1125,26 +1123,26 @@ def _numbers_in(covariance_type, n_features):
 
 
 class FeatureSummary(Message):
-    """What one client sends for a common scale: size, mean and variance of its rows.
+    """Number of samples, mean and variance of a client, for a common scale.
 
     Usually made by :meth:`skslot.FedAvgClassifier.client_summary`.
 
     Parameters
     ----------
     n_samples : int
-        Number of rows.
+        Number of samples.
     mean : ndarray of shape (n_features,)
-        Their mean.
+        Mean of the samples.
     variance : float
         Variance around that mean, averaged over features.
     client : object, default=None
         Name of the client.
     encoder : str, default=None
-        Fingerprint of what made the features, see :meth:`with_encoder`.
+        Fingerprint of the encoder, see :meth:`with_encoder`.
 
     See Also
     --------
-    FeatureScale : What the server makes of these and sends back.
+    FeatureScale : Answer of the server.
 
     Examples
     --------
@@ -1173,7 +1171,7 @@ class FeatureSummary(Message):
 
 
 class HeadWeights(Message):
-    """Weights of a head: of one client after local training, or their average.
+    """Weights of a head after local training at a client, or averaged.
 
     Usually made by :meth:`skslot.FedAvgClassifier.client_update` and
     :meth:`skslot.FedAvgClassifier.server_average`.
@@ -1183,11 +1181,11 @@ class HeadWeights(Message):
     classes : list
         Labels, in the order of the outputs of the head.
     counts : ndarray of shape (n_classes,)
-        Number of rows of each class; may be 0.
+        Number of samples of each class; may be 0.
     weights : dict of str to ndarray
         The ``state_dict`` of the head.
     losses : ndarray of shape (2,)
-        Mean cross-entropy over these rows before and after local training.
+        Mean cross-entropy before and after local training.
     n_features : int
         Number of features.
     n_rounds : int
@@ -1195,7 +1193,7 @@ class HeadWeights(Message):
     client : object, default=None
         Name of the client; None for the average.
     encoder : str, default=None
-        Fingerprint of what made the features, see :meth:`with_encoder`.
+        Fingerprint of the encoder, see :meth:`with_encoder`.
 
     See Also
     --------
@@ -1253,36 +1251,36 @@ class HeadWeights(Message):
 
 
 class ColumnStatistics(Message):
-    """How many values each feature has, their mean and how they spread.
+    """Number of values, mean and sum of squares of each feature.
 
-    What one client sends for features to be standardized and, from the rows of all
-    clients, what the server sends back. Usually made by
+    A client sends them to standardize features. The server sends back the statistics of
+    all clients together. Usually made by
     :meth:`skslot.FederatedScaler.client_update` and
     :meth:`skslot.FederatedScaler.server_aggregate`.
 
     Parameters
     ----------
     n_samples : int
-        Number of rows.
+        Number of samples.
     n_values : ndarray of shape (n_features,)
-        Values of each feature that are not missing.
+        Number of values of each feature that are not missing.
     means : ndarray of shape (n_features,)
-        Their mean; 0 where there are none.
+        Mean of the values; 0 if there are none.
     squares : ndarray of shape (n_features,)
-        Sum of their squared distances from that mean.
+        Sum of the squared distances from the mean.
     client : object, default=None
         Name of the client; None for all clients together.
     encoder : str, default=None
-        Fingerprint of what made the features, see :meth:`with_encoder`.
+        Fingerprint of the encoder, see :meth:`with_encoder`.
 
     See Also
     --------
-    skslot.FederatedScaler : Makes these and uses them.
+    skslot.FederatedScaler : Make and use these messages.
 
     Notes
     -----
-    It has three numbers per feature, so that float64 costs next to nothing: save it by
-    ``message.save(path, "float64")`` for a result that is exact.
+    The message has three numbers per feature, so float64 costs very little. Save it by
+    ``message.save(path, "float64")`` for an exact result.
 
     Examples
     --------
@@ -1313,7 +1311,7 @@ class ColumnStatistics(Message):
 
     @classmethod
     def joined(cls, messages):
-        """Message on the rows of several messages together.
+        """Merge messages of several clients.
 
         Parameters
         ----------
@@ -1323,7 +1321,7 @@ class ColumnStatistics(Message):
         Returns
         -------
         statistics : ColumnStatistics
-            What one client with all of these rows would have sent, but for rounding.
+            Message of one client with all samples, up to rounding.
         """
         n_samples, moments = 0, None
         for message in messages:
@@ -1335,7 +1333,7 @@ class ColumnStatistics(Message):
 
     @property
     def moments(self):
-        """The numbers in it, as they are computed with."""
+        """Moments of the columns."""
         counts = self.n_values.astype(np.int64)
         return ColumnMoments(counts, self.means, self.squares)
 

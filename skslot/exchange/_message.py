@@ -41,10 +41,10 @@ ROUNDING = {"float64": 1e-9, "float32": 2.0**-22, "float16": 2.0**-10}
 # relative to these squares.
 CANCELLATION = 1e-13
 
-# Sums of products of four numbers up to this do not overflow.
+# Sums of products of four numbers up to this limit do not overflow.
 MAX_NUMBER = 2.0**200
 
-# Integers above this are not exact in float64, and no client has as many rows.
+# Integers above this are not exact in float64, and no client has as many samples.
 MAX_COUNT = 2**53
 
 # Shares that were rounded by the wire add up to 1 within this tolerance.
@@ -86,9 +86,9 @@ def wire_name(field):
 
 
 def check_shapes(message):
-    """Sizes by their letter; arrays that share a letter must agree on it.
+    """Return the size of each letter in the shapes of the arrays.
 
-    Letters come from the fields; a number in place of a letter is a size.
+    Arrays that share a letter must agree on the size.
     """
     sizes = {}
     for each in filter(is_array, fields(message)):
@@ -124,7 +124,7 @@ def _check_symmetric(name, matrix):
 
 
 def check_numbers(name, array):
-    """Refuse NaN, infinity and what would become it, and what is no array."""
+    """Refuse NaN, infinite or very large numbers, and values that are not arrays."""
     if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiub":
         raise MessageError(f"{name} is no array of numbers.")
     if isinstance(array, np.ma.MaskedArray):
@@ -142,7 +142,7 @@ def check_numbers(name, array):
 
 
 def check_number(name, value, least, most, kind=Real):
-    """Refuse what is no number of this kind between two bounds."""
+    """Refuse a value that is not a number of this kind between two bounds."""
     is_number = isinstance(value, kind) and not isinstance(value, bool)
     # bounds of NumPy would turn a whole number of any length into one of theirs
     if not is_number or not float(least) <= value <= float(most):
@@ -153,7 +153,7 @@ def check_number(name, value, least, most, kind=Real):
 
 
 def check_choice(name, value, choices):
-    """Refuse what is not one of several words."""
+    """Refuse a value that is not one of several words."""
     if not isinstance(value, str) or value not in choices:
         raise MessageError(
             f"{name} must be one of {', '.join(map(repr, choices))}, got "
@@ -162,13 +162,13 @@ def check_choice(name, value, choices):
 
 
 def check_counts(name, counts, least=0):
-    """Refuse counts of which one is too small."""
+    """Refuse counts below a minimum."""
     if counts.size and counts.min() < least:
         raise MessageError(f"{name} must be at least {least}, got {counts.min()}.")
 
 
 def check_rows_of_classes(classes, counts):
-    """Refuse another number of counts than of labels, or no rows at all."""
+    """Refuse counts that do not match the labels, or have no sample."""
     check_counts("counts", counts)
     if len(classes) != len(counts):
         raise MessageError(f"{len(classes)} classes have {len(counts)} counts.")
@@ -177,13 +177,13 @@ def check_rows_of_classes(classes, counts):
 
 
 def check_weights(classes, n_rows):
-    """Refuse weights of another number of classes; a single row tells two apart."""
+    """Refuse weights that do not match the classes. One row serves two classes."""
     if len(classes) != n_rows and (len(classes), n_rows) != (2, 1):
         raise MessageError(f"{len(classes)} classes have {n_rows} rows of weights.")
 
 
 def check_name(name, value):
-    """Refuse names that do not come back from JSON as they were."""
+    """Refuse names that JSON changes."""
     value = value.item() if isinstance(value, np.generic) else value
     too_large = isinstance(value, int) and abs(value) >= 2**63
     no_number = isinstance(value, float) and not isfinite(value)
@@ -196,7 +196,7 @@ def check_name(name, value):
 
 
 def check_text(name, value):
-    """Refuse text with half a character in it, which no file and no terminal takes."""
+    """Refuse text with half a character, which files and terminals reject."""
     if isinstance(value, str) and not value.isascii():
         try:
             value.encode()
@@ -265,10 +265,10 @@ def check_variances(name, array, tolerance=0.0):
 
 
 def check_covariance(name, matrix, deep, tolerance=0.0):
-    """Refuse a symmetric matrix that no rows can have as covariance.
+    """Refuse a symmetric matrix that is not a covariance.
 
-    Variances must not be negative and, if ``deep``, no eigenvalue by more than rounding
-    can have done, see :func:`rounding_norm`, and by a tolerance.
+    Variances must not be negative. If ``deep``, eigenvalues must not be negative by
+    more than rounding explains, see :func:`rounding_norm`, and by a tolerance.
     """
     check_variances(name, matrix.diagonal(), tolerance)
     if deep and not is_semidefinite(matrix, tolerance + rounding_norm(matrix)):
@@ -278,12 +278,12 @@ def check_covariance(name, matrix, deep, tolerance=0.0):
 
 
 def check_scatter(name, covariance, shares, points, deep):
-    """Refuse groups of rows whose means are further apart than all rows are.
+    """Refuse groups of samples whose means are further apart than the samples.
 
-    The covariance of all rows is that of the means of groups, which have these shares
-    of the rows, plus what is within groups. So it dominates the former, but for what
-    rounding of either can have done: on the diagonal, and if ``deep`` in all
-    directions. Returns the traces of both, and how far rounding can have moved them.
+    The covariance of all samples is the sum of the covariance between group means,
+    weighted by the shares of the groups, and of the covariance within groups. So the
+    first dominates the second up to rounding: on the diagonal and, if ``deep``, in all
+    directions. Return the traces of both, and a bound on their rounding.
     """
     mean = shares @ points / shares.sum()
     roots = np.sqrt(shares)[:, None]
@@ -308,7 +308,7 @@ def check_scatter(name, covariance, shares, points, deep):
 
 
 def is_semidefinite(matrix, tolerance):
-    """Whether no eigenvalue is below minus the tolerance, but for rounding."""
+    """Return whether no eigenvalue is below minus the tolerance, up to rounding."""
     if not largest(matrix):
         return True
     shifted = matrix.copy()
@@ -321,11 +321,11 @@ def is_semidefinite(matrix, tolerance):
 
 
 def rounding_norm(matrix):
-    """Bound on the spectral norm of what rounding changed a symmetric matrix by.
+    """Bound the spectral norm of the rounding of a symmetric matrix.
 
-    The Frobenius norm of bounds for each entry as it is. Unlike the order times a bound
-    for the largest entry, it does not grow with the number of features, but with the
-    norm of the matrix.
+    The bound is the Frobenius norm of bounds for each entry. Unlike the order times a
+    bound for the largest entry, it grows with the norm of the matrix and not with the
+    number of features.
     """
     size = largest(matrix)
     # relative to the largest entry, as squares of very small numbers would vanish
@@ -333,7 +333,7 @@ def rounding_norm(matrix):
 
 
 def rounding_errors(array):
-    """Bound on what rounding changed each number of an array by."""
+    """Bound the rounding of each number of an array."""
     share, step = _rounding(array)
     return np.maximum(share * np.abs(array), step)
 
@@ -362,7 +362,7 @@ def _scale_on_wire(array, dtype):
 
 
 def _fits(array, exponent, dtype):
-    """Whether a scaled array stays as it is in this precision."""
+    """Whether this precision represents a scaled array exactly."""
     numbers = array.reshape(-1)
     for start in range(0, len(numbers), PIECE):
         scaled = np.ldexp(numbers[start : start + PIECE], -exponent)
@@ -470,10 +470,10 @@ class Message:
         Parameters
         ----------
         *shape : str or int
-            Size of each axis. Letters stand for sizes, and arrays that share a letter
-            must agree on it: "m" is the number of features, "c" of classes.
+            Size of each axis. Arrays that share a letter must agree on the size: "m" is
+            the number of features, "c" the number of classes.
         meaning : str
-            What the numbers are, for :meth:`describe`.
+            Meaning of the numbers, for :meth:`describe`.
         kinds : str, default="f"
             Kinds of dtype that are allowed: "f" for floats, "i" for integers.
         optional : bool, default=False
@@ -505,7 +505,7 @@ class Message:
         Parameters
         ----------
         meaning : str
-            What the numbers are, for :meth:`describe`.
+            Meaning of the numbers, for :meth:`describe`.
 
         Returns
         -------
@@ -523,7 +523,7 @@ class Message:
         Parameters
         ----------
         meaning : str
-            What it says, for :meth:`describe`.
+            Meaning of the value, for :meth:`describe`.
         **options : dict
             Options of :func:`dataclasses.field`, such as ``default``.
 
@@ -641,7 +641,7 @@ class Message:
         return cls._from_decoded(*decode(data))
 
     def as_received(self, dtype):
-        """The message as it arrives when sent with this precision.
+        """Return the message as it arrives in a precision.
 
         Parameters
         ----------
@@ -651,7 +651,7 @@ class Message:
         Returns
         -------
         message : Message
-            The same but for rounding; float64 is exact.
+            The rounded message; float64 is exact.
         """
         rounded = {
             name: widen(*narrow(array, dtype))
@@ -660,7 +660,7 @@ class Message:
         return replace(self, **self._fields_of(rounded))
 
     def rounding_error(self, dtype):
-        """What a precision loses.
+        """Measure the loss by a precision.
 
         Parameters
         ----------
@@ -683,10 +683,10 @@ class Message:
     # -------------------------------------------------------------- as files
 
     def save(self, path, dtype="float32", min_samples=MIN_SAMPLES):
-        """Write the message to a file, unless it says too much about single rows.
+        """Write the message to a file, unless it reveals single samples.
 
-        The file appears as a whole or not at all, for its owner only; an older one is
-        replaced and keeps its mode. A symbolic link is not followed.
+        The file appears as a whole or not at all, and only its owner can read it. An
+        older file is replaced and keeps its mode. A symbolic link is not followed.
 
         Parameters
         ----------
@@ -695,7 +695,7 @@ class Message:
         dtype : {"float64", "float32", "float16"}, default="float32"
             Precision of the numbers in it.
         min_samples : int, default=10
-            Fewest rows that a client and each of its classes must have, see
+            Minimum number of samples of the client and of each class, see
             :meth:`check_disclosure`.
         """
         try:
@@ -827,15 +827,15 @@ class Message:
     # ------------------------------------------------ among other messages
 
     def with_encoder(self, fingerprint):
-        """The same message, with a note on what made the features.
+        """Return the message with a fingerprint of the encoder.
 
         Servers refuse messages whose fingerprints differ.
 
         Parameters
         ----------
         fingerprint : str or None
-            Any text that is the same at all sites with the same encoder, such as its
-            name and version, or :func:`feature_fingerprint` for the columns of a table.
+            Text that is the same at all sites with the same encoder, such as its name
+            and version, or :func:`feature_fingerprint` for the columns of a table.
 
         Returns
         -------
@@ -950,7 +950,7 @@ class Message:
         return arrays
 
     def _wire_arrays(self):
-        """All arrays as they are sent: symmetric matrices as packed triangles."""
+        """All arrays in their form on the wire: symmetric matrices as triangles."""
         arrays = self._arrays()
         for each in filter(is_symmetric, fields(self)):
             matrix = arrays.pop(each.name)
@@ -960,7 +960,7 @@ class Message:
 
     @classmethod
     def _fields_of(cls, arrays):
-        """Values of fields, from arrays as they are sent."""
+        """Values of fields, from arrays in their form on the wire."""
         values, rest = {}, dict(arrays)
         for each in fields(cls):
             if is_named_arrays(each):
@@ -1063,7 +1063,7 @@ class Message:
             raise MessageError(error.reason, self.client) from None
 
     def _check_names(self):
-        """Refuse names that would not arrive as they are."""
+        """Refuse names that would change on the wire."""
         check_name("client", self.client)
         if any(each.name == "classes" for each in fields(self)):
             check_labels(self.classes)
@@ -1088,7 +1088,7 @@ def _plain(value):
 
 
 def _unpacked(name, packed):
-    """Full symmetric matrix from a triangle that somebody sent."""
+    """Full symmetric matrix from a triangle that was received."""
     if packed.ndim != 1 or packed.dtype.kind != "f":
         raise MessageError(
             f"{name} must be a vector of floats, not {packed.dtype} of shape "

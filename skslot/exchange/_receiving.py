@@ -32,7 +32,7 @@ MAY_DIFFER = ("part for alignment", "covariance_type")
 
 
 class Disagreement(NamedTuple):
-    """What two messages do not agree on."""
+    """Trait in which two messages differ."""
 
     trait: str
     value: object
@@ -139,7 +139,7 @@ def find_misfits(messages):
 
 
 def _difference(trait, value, other, whose):
-    """How a message differs from another one, and what to do about it."""
+    """Describe how a message differs from another one, with a remedy."""
     same_encoder = "All clients must use the same encoder."
     if trait == "number of features":
         return f"has {value} features, {whose} {other}. {same_encoder}"
@@ -338,9 +338,10 @@ class ReceivedMessages:
 
 
 def _capped(rows, is_learned, max_share):
-    """Weights of clients, none too large among all or among those learned from.
+    """Compute weights under a limit, among all clients and among those with labels.
 
-    Once the latter are capped among themselves, only others can be too large among all.
+    Once clients with labels are within the limit among themselves, only other clients
+    can exceed it among all.
     """
     if is_learned.any() and not is_learned.all():
         rows = rows.astype(np.float64)
@@ -419,12 +420,12 @@ def receive(messages, *kinds, screen=False):
 
 
 def load_message(source):
-    """Read a message of whatever kind it is and check it.
+    """Read a message of any kind and check it.
 
     Parameters
     ----------
     source : str, path-like, bytes, bytearray or memoryview
-        A file, or what was in it.
+        A file, or its content.
 
     Returns
     -------
@@ -433,7 +434,7 @@ def load_message(source):
 
     See Also
     --------
-    load_messages : Many files at once.
+    load_messages : Read many files.
 
     Examples
     --------
@@ -455,22 +456,21 @@ def load_messages(paths, *, on_error="raise", progress=None):
     paths : iterable of str or path-like
         The files, one per client.
     on_error : {"raise", "skip"}, default="raise"
-        What to do with a file that is refused: stop with its error, or note the error
-        in ``refused`` and go on with the others.
+        How to handle a file that is refused: raise its error, or keep the error in
+        ``refused`` and read the other files.
     progress : callable, default=None
         Called as ``progress(done, total)`` after each file, in each pass.
 
     Returns
     -------
     messages : iterable of Message
-        The messages. Each loop over them reads the files anew, so that as many as one
-        likes can be aggregated in the memory for one; a file must not change until the
-        last loop. ``messages.refused`` has, for each file that was left out, the error
-        that says why.
+        The messages. Each loop over them reads the files again, one at a time, so any
+        number can be aggregated. A file must not change until the last loop.
+        ``messages.refused`` contains the error of each file that was skipped.
 
     See Also
     --------
-    load_message : A single file.
+    load_message : Read a single file.
 
     Examples
     --------
@@ -525,9 +525,9 @@ class MessageFiles:
                 self.progress(done, len(self.paths))
 
     def headers(self):
-        """Read the beginning of each file, which has kind and client of its message.
+        """Read the header of each file, such as kind and client of the message.
 
-        Nothing in it is checked; a header is empty if there is none to read.
+        Headers are not checked. The header of a file that cannot be read is empty.
         """
         return {path: _peek(path) for path in self.paths}
 

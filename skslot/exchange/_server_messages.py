@@ -14,7 +14,7 @@ LARGEST = np.finfo(np.float64).max
 
 
 class AlignmentReference(Message):
-    """What the server sends back: the Gaussian that all clients are moved towards.
+    """Gaussian that all clients are aligned to.
 
     The ``reference_`` of a fitted :class:`skslot.FederatedOTAligner`.
 
@@ -26,18 +26,18 @@ class AlignmentReference(Message):
         Bures-Wasserstein barycenter of the clients' shrunk covariances. Its upper
         triangle is sent.
     n_iter : int
-        Passes that the barycenter took.
+        Number of iterations of the barycenter.
     residual : float
-        Its scale-free residual.
+        Scale-free residual of the barycenter.
     tau : float, default=None
-        Strength of the alignment, when the server chose it (``tau="auto"``).
+        Alignment strength, if the server chose it (``tau="auto"``).
     encoder : str, default=None
-        Fingerprint of what made the features, see :meth:`with_encoder`.
+        Fingerprint of the encoder, see :meth:`with_encoder`.
 
     See Also
     --------
-    ClientStatistics : What the clients sent.
-    skslot.geometry.bures_barycenter : Computes the covariance.
+    ClientStatistics : Message of a client.
+    skslot.geometry.bures_barycenter : Compute the covariance.
 
     Examples
     --------
@@ -74,14 +74,14 @@ class AlignmentReference(Message):
 
 
 def check_reference(message, deep):
-    """Refuse what no server can have found."""
+    """Refuse a reference that no server can have computed."""
     check_number("n_iter", message.n_iter, 0, MAX_COUNT, Integral)
     check_number("residual", message.residual, 0, LARGEST)
     check_covariance("the covariance", message.covariance, deep)
 
 
 class LinearModel(Message):
-    """What the server sends back: a linear classifier.
+    """Linear classifier.
 
     Parameters
     ----------
@@ -92,14 +92,14 @@ class LinearModel(Message):
     intercept : ndarray of shape (n_classes,)
         One intercept per row of ``coef``.
     client : object, default=None
-        The client it is for, when it includes that client's alignment.
+        Client of the model, if the model includes the alignment of that client.
     encoder : str, default=None
-        Fingerprint of what made the features, see :meth:`with_encoder`.
+        Fingerprint of the encoder, see :meth:`with_encoder`.
 
     See Also
     --------
-    ClassStatistics : What the clients sent.
-    AlignedModel : One for all clients, which align by themselves.
+    ClassStatistics : Message of a client.
+    AlignedModel : Model and reference for all clients.
 
     Examples
     --------
@@ -119,7 +119,7 @@ class LinearModel(Message):
     encoder: str | None = Message.fact("fingerprint of the encoder", default=None)
 
     def predict_proba(self, X):
-        """Probability of each class.
+        """Predict the probability of each class.
 
         Parameters
         ----------
@@ -137,7 +137,7 @@ class LinearModel(Message):
         return softmax(scores, axis=1)
 
     def predict(self, X):
-        """Most likely class of each row.
+        """Predict the most likely class of each sample.
 
         Parameters
         ----------
@@ -152,21 +152,21 @@ class LinearModel(Message):
         return np.array(self.classes)[self.predict_proba(X).argmax(axis=1)]
 
     def pulled_back(self, matrix, offset, client):
-        """The same model for rows before ``z -> matrix @ z + offset``.
+        """Return the model for samples before ``z -> matrix @ z + offset``.
 
         Parameters
         ----------
         matrix : ndarray of shape (n_features, n_features) or None
             Linear part of the map; None for a shift.
         offset : ndarray of shape (n_features,)
-            The rest of it.
+            Offset of the map.
         client : object
-            The client whose map it is.
+            Client of the map.
 
         Returns
         -------
         model : LinearModel
-            A model for rows that are not aligned.
+            Model for samples that are not aligned.
         """
         intercept = self.intercept + self.coef @ offset
         coef = self.coef if matrix is None else self.coef @ matrix
@@ -177,10 +177,10 @@ class LinearModel(Message):
 
 
 class AlignedModel(Message):
-    """One message for all clients: a linear classifier and the reference it belongs to.
+    """Linear classifier for aligned features, and the reference of the alignment.
 
-    The classifier is for aligned features. A client aligns its own by the map from its
-    statistics to the reference, also one that joins later.
+    Every client derives the map of its features from its own statistics and the
+    reference. So does a client that joins later.
 
     Parameters
     ----------
@@ -195,18 +195,18 @@ class AlignedModel(Message):
     covariance : ndarray of shape (n_features, n_features)
         Covariance of the reference. Its upper triangle is sent.
     n_iter : int
-        Passes that the reference took.
+        Number of iterations of the reference.
     residual : float
-        Its residual.
+        Residual of the reference.
     tau : float
-        Strength of the alignment.
+        Alignment strength.
     encoder : str, default=None
-        Fingerprint of what made the features, see :meth:`with_encoder`.
+        Fingerprint of the encoder, see :meth:`with_encoder`.
 
     See Also
     --------
-    LinearModel : A classifier for one client, with the alignment folded in.
-    AlignmentReference : The reference alone.
+    LinearModel : Classifier for one client that includes the alignment.
+    AlignmentReference : Reference alone.
 
     Examples
     --------
@@ -221,7 +221,7 @@ class AlignedModel(Message):
     >>> head = LinearModel(["a", "b"], classifier.coef_, classifier.intercept_)
     >>> message = AlignedModel.of(head, classifier.aligner_.reference_, tau=0.4)
 
-    At a site, also at one that the server never heard of:
+    At any site, known to the server or not:
 
     >>> site = aligner.client_update(rng.normal(1.0, 2.0, size=(40, 3)), client="C")
     >>> client_map = aligner.client_map(site, message.reference)
@@ -245,16 +245,16 @@ class AlignedModel(Message):
 
     @classmethod
     def of(cls, head, reference, tau):
-        """Message from its parts.
+        """Make the message from its parts.
 
         Parameters
         ----------
         head : LinearModel
             Classifier for aligned features.
         reference : AlignmentReference
-            What they are aligned to.
+            Reference of the alignment.
         tau : float
-            Strength of the alignment.
+            Alignment strength.
 
         Returns
         -------
@@ -279,7 +279,7 @@ class AlignedModel(Message):
 
     @property
     def reference(self):
-        """What features are aligned to."""
+        """Reference of the alignment."""
         return self._part(AlignmentReference)
 
     def _check_values(self, sizes, deep):
@@ -289,22 +289,22 @@ class AlignedModel(Message):
 
 
 class FeatureScale(Message):
-    """What the server sends back: the origin and the unit of all features.
+    """Common origin and unit of all features.
 
     Usually made by :meth:`skslot.FedAvgClassifier.server_scale`.
 
     Parameters
     ----------
     mean : ndarray of shape (n_features,)
-        Mean of the rows of all clients.
+        Mean of the samples of all clients.
     scale : float
-        Root of their variance, averaged over features.
+        Square root of the variance, averaged over features.
     encoder : str, default=None
-        Fingerprint of what made the features, see :meth:`with_encoder`.
+        Fingerprint of the encoder, see :meth:`with_encoder`.
 
     See Also
     --------
-    FeatureSummary : What the clients sent.
+    FeatureSummary : Message of a client.
 
     Examples
     --------
@@ -321,17 +321,17 @@ class FeatureScale(Message):
     encoder: str | None = Message.fact("fingerprint of the encoder", default=None)
 
     def apply(self, X):
-        """Centre rows and divide them by the scale.
+        """Centre samples and divide them by the scale.
 
         Parameters
         ----------
         X : ndarray of shape (n_samples, n_features)
-            Rows.
+            Samples.
 
         Returns
         -------
         X_scaled : ndarray of shape (n_samples, n_features)
-            The rows to train on, in float32.
+            Samples to train on, in float32.
         """
         with np.errstate(over="ignore"):
             # in float64, as offsets may be much larger than the spread

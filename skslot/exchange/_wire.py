@@ -20,20 +20,20 @@ class MessageError(ValueError):
     Parameters
     ----------
     reason : str
-        What is wrong with it.
+        Reason of the refusal.
     client : object, default=None
-        The client it came from, if known.
+        Client of the message, if known.
     path : str or path-like, default=None
-        The file it was in, if any.
+        File of the message, if any.
     disagreement : tuple, default=None
-        If it does not go with another message: the ``trait`` in which they differ, the
-        ``value`` here, the ``other_value``, and what is known of the ``other`` sender.
+        If it does not fit another message: the ``trait`` in which they differ, the
+        ``value``, the ``other_value``, and the facts on the ``other`` client.
     small_groups : dict, default=None
-        If it describes groups of too few rows: these, with the number of rows of each.
+        Number of samples of each group that is too small.
 
     See Also
     --------
-    load_messages : Goes on with the other files.
+    load_messages : Read the other files.
 
     Examples
     --------
@@ -78,12 +78,12 @@ NO_MESSAGE = (
     "these bytes are not a skslot message, or not all of it; if it was one, send it "
     "again ({})."
 )
-# Exponents of scales: those of float64, denormal numbers included.
+# Largest exponent of a scale, which covers float64 with its denormal numbers.
 MAX_EXPONENT = 1100
 
 
 def encode(kind, arrays, facts, dtype):
-    """Bytes of named arrays and JSON-able facts; floats are cast to ``dtype``."""
+    """Return the bytes of named arrays and JSON-able facts, in a precision."""
     _check_dtype(dtype)
     tensors, scales = {}, {}
     for name, array in arrays.items():
@@ -101,7 +101,7 @@ def encode(kind, arrays, facts, dtype):
 
 
 def decode(data):
-    """Arrays in float64 and the header of a message, if they go together."""
+    """Return the arrays of a message in float64, and its header."""
     try:
         if not isinstance(data, bytes | bytearray | memoryview):
             raise TypeError(f"{type(data).__name__} is not bytes")
@@ -216,10 +216,9 @@ def _refuse_constant(name):
 
 
 def read_file(path, read):
-    """What ``read`` makes of the bytes of a file; errors name the file.
+    """Read the bytes of a file with a function; errors name the file.
 
-    The file is as long as its header says and no longer than a message may be, or it is
-    not read.
+    The file is refused unless its length matches its header and is within the limit.
     """
     try:
         with open_regular(path) as file:
@@ -232,7 +231,7 @@ def read_file(path, read):
 
 
 def open_regular(path):
-    """Open a file to read; others, such as a pipe, might never end, or never begin."""
+    """Open a regular file; reading a pipe might never begin or end."""
     file = open(path, "rb", opener=_open_at_once)
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()

@@ -89,7 +89,7 @@ class ClientScreen:
 
 
 def cap_shares(n_samples, max_share):
-    """Lower the weights of large clients until nobody has more than a share of all.
+    """Lower the weights of large clients to a maximum share of all.
 
     Weights are the largest ``w <= n_samples`` with ``w <= max_share * sum(w)``. All
     clients that are too large get the same weight, and all other weights stay the same.
@@ -374,34 +374,33 @@ def _directions(n_features):
 
 @dataclass(frozen=True)
 class ClientFinding:
-    """What was found of one client; see :class:`ClientsReport`.
+    """Figures of one client in a :class:`ClientsReport`.
 
     Parameters
     ----------
     client : object
         Name of the client.
     n_samples : float
-        Number of rows that it says it has.
+        Number of samples in its message.
     share : float
-        Share of these in the rows of all clients.
+        Share of all samples.
     distance : float, default=nan
-        2-Wasserstein distance from the other clients, in ordinary distances between
-        clients.
+        2-Wasserstein distance from the other clients, in ordinary distances.
     trace_ratio : float, default=nan
-        Variance of its features in units of the median over clients.
+        Variance of the features in units of the median over clients.
     class_distance : float, default=nan
-        Distance of that class mean which is farthest from where others have it, in
+        Largest distance of a class mean from the mean of the class at other clients, in
         standard deviations within a class.
     head_ratio : float, default=nan
-        Norm of the weights that it trained, in units of the median over clients.
+        Norm of the trained weights in units of the median over clients.
     reason : str, default=None
-        Why the client stands out, None if it does not.
+        Reason why the client stands out; None if it does not.
     left_out : bool, default=False
-        Whether it was left out for that.
+        Whether it was left out.
 
     See Also
     --------
-    ClientsReport : The findings of all clients.
+    ClientsReport : Findings on all clients.
 
     Examples
     --------
@@ -426,7 +425,7 @@ class ClientFinding:
         return self.reason is not None
 
 
-# Most clients that are listed, unless more stand out.
+# Maximum number of clients in a table, unless more stand out.
 MOST_LINES = 20
 COLUMNS = {
     "distance": "distance",
@@ -438,28 +437,28 @@ COLUMNS = {
 
 @dataclass(frozen=True)
 class ClientsReport:
-    """What a server step found of its clients; prints as a table.
+    """Findings on the clients of a server step; prints as a table.
 
     The attribute ``clients_report_`` of all classifiers, aligners and scalers.
 
     Parameters
     ----------
     findings : list of ClientFinding
-        What was found of each client.
+        Findings on each client.
 
     See Also
     --------
-    examine_clients : Makes it.
-    skslot.inspection.ClientOutlierDisplay : Draws it.
+    examine_clients : Make a report.
+    skslot.inspection.ClientOutlierDisplay : Draw a report.
 
     Notes
     -----
     Of more than 20 clients, those that stand out and the farthest others are printed.
-    Columns of the table that no client has a number for are left out. ``share`` is the
-    part of the client in all rows, ``distance`` how far its features are from those of
-    others, ``trace`` their variance against the median, ``class means`` the farthest
-    class mean, ``head`` the size of its weights. Distances above 10, weights above 100
-    and more than 1000 times the rows of all others together stand out.
+    Empty columns are omitted. ``share`` is the fraction of all samples, ``distance``
+    the distance of the features from other clients, ``trace`` their variance relative
+    to the median, ``class means`` the distance of the farthest class mean, and ``head``
+    the size of the weights. A client stands out with a distance above 10, weights above
+    100 times the median, or more than 1000 times the samples of all others together.
 
     Examples
     --------
@@ -512,19 +511,19 @@ class ClientsReport:
 
     @property
     def has_majority(self):
-        """Whether two clients or more, and more than half of all, do not stand out."""
+        """Whether at least two clients, and more than half, do not stand out."""
         n_clients = len(self.findings)
         return n_clients - len(self.outliers) >= max(2, n_clients // 2 + 1)
 
     def without_outliers(self):
-        """The same after all that stand out were left out.
+        """Return the report after clients that stand out were left out.
 
         It is an error if fewer than two clients, or no majority, would remain.
 
         Returns
         -------
         report : ClientsReport
-            The report in which ``left_out`` of these is set.
+            Report with ``left_out`` set for these clients.
         """
         found = self.outliers
         if found and not self.has_majority:
@@ -541,34 +540,34 @@ class ClientsReport:
         )
 
     def farthest(self, most):
-        """Those that stand out and, if there is room, those that are farthest.
+        """Select the clients that stand out and the farthest of the others.
 
         Parameters
         ----------
         most : int
-            Most clients to keep, unless more stand out.
+            Maximum number of clients, unless more stand out.
 
         Returns
         -------
         report : ClientsReport
-            The report on these alone, in the order of this one.
+            Report on these clients, in the same order.
         """
         ordered = sorted(self.findings, key=_farthest, reverse=True)
         chosen = {id(each) for each in ordered[: max(most, len(self.outliers))]}
         return ClientsReport([each for each in self.findings if id(each) in chosen])
 
     def merged(self, later):
-        """This report, and what a later exchange with the same clients adds to it.
+        """Merge the report of a later exchange with the same clients.
 
         Parameters
         ----------
         later : ClientsReport
-            Report of the later exchange, in which some clients may be missing.
+            Report of the later exchange. Some clients may be missing.
 
         Returns
         -------
         report : ClientsReport
-            The later figure where there are two, except for shares, and all reasons.
+            Report with the later figures, the earlier shares, and all reasons.
         """
         merged = {each.client: each for each in self.findings}
         for new in later.findings:
@@ -587,12 +586,12 @@ class ClientsReport:
         return ClientsReport(list(merged.values()))
 
     def to_dicts(self):
-        """The findings as plain data, such as for JSON or a data frame.
+        """Convert the findings to plain data, such as for JSON or a data frame.
 
         Returns
         -------
         rows : list of dict
-            One for each client; numbers that are not known are None.
+            One for each client. Unknown numbers are None.
         """
         return [
             {name: _plain(value) for name, value in asdict(each).items()}
@@ -653,7 +652,7 @@ class ClientsReport:
 
 
 def _farthest(finding):
-    """What clients are listed by: those that stand out first, then by distance."""
+    """Key that sorts clients that stand out first, then by distance."""
     distances = finding.distance, finding.class_distance
     return finding.stands_out, max((d for d in distances if not isnan(d)), default=0.0)
 
@@ -675,11 +674,11 @@ def _plain(value):
 MOST_DISTANCE = ClientsReport.MOST_DISTANCE
 # Heads of sites with other classes differ by more than features do.
 MOST_WEIGHTS = 100.0
-# Rows, against those of all others together; these are taken to have ten at least, as
-# fewer say nothing about what is ordinary.
+# Number of samples relative to all others together. The others count at least ten
+# samples each, because fewer do not show what is ordinary.
 MOST_ROWS = 1000.0
 FEWEST_ROWS = 10
-# Fewest clients that hold a class, for one of them to be measured by the others.
+# Minimum number of clients with a class that are compared with each other.
 FEWEST_HOLDERS = 3
 # A unit changes mean and deviation of a feature alike, up to what sites differ by.
 ALIKE = 1.5
@@ -859,7 +858,7 @@ def _measure(clients, kept):
 
 
 def _without_gaps(clients):
-    """The same, where columns without a value have what is ordinary among others."""
+    """Fill columns without a value by the medians over other clients."""
     if not clients or any(each.n_values is None for each in clients):
         return clients
     absent = np.array([each.n_values == 0 for each in clients])
@@ -878,7 +877,7 @@ def _without_gaps(clients):
 
 
 def _judge_columns(clients, kept):
-    """What is wrong with a column of each client, in words, or None."""
+    """Describe what is wrong with a column of each client, in words, or None."""
     verdicts = [None] * len(clients)
     if not all(each.is_of_table for each in clients):
         return verdicts
@@ -912,9 +911,9 @@ def _judge_columns(clients, kept):
 
 
 def _judge_column(means, deviations, ordinary, is_raw):
-    """How far those clients are off that stand out in one column, in words.
+    """Describe the clients that stand out in one column, in words.
 
-    By its unit and, if the column is as it was recorded, by where it lies.
+    They differ in its unit or, if the column was not transformed, in its mean.
     """
     varying = deviations[ordinary & (deviations > 0)]
     if len(varying) < 2:
@@ -995,8 +994,8 @@ def _distances(means, deviations, mean, deviation):
 def _measure_classes(clients, kept, unit):
     """Largest distance of a class mean of each client, and the class.
 
-    From the median of all holders of the class, if there are enough; and from the mean
-    of the client, which also tells where nobody else holds the class.
+    The distance is measured from the median over clients with the class, if there are
+    enough, and from the mean of the client, which works for any class.
     """
     n_clients = len(clients)
     largest, worst = np.full(n_clients, np.nan), [None] * n_clients
@@ -1034,7 +1033,7 @@ def _measure_classes(clients, kept, unit):
 
 
 def _measure_heads(clients, kept):
-    """Size of the weights of each client; that of its intercepts if it stands out."""
+    """Size of the weights of each client, or of intercepts if these stand out."""
     norms = [each.head_norms or (np.nan, np.nan) for each in clients]
     weights, intercepts = (
         _ratios(np.array(each), kept) for each in zip(*norms, strict=True)
@@ -1043,7 +1042,7 @@ def _measure_heads(clients, kept):
 
 
 def _ordinary(values):
-    """A distance that is still ordinary: median plus median absolute deviation."""
+    """Compute an ordinary distance: median plus median absolute deviation."""
     if not len(values):
         return 0.0
     middle = _median(values)
