@@ -152,21 +152,21 @@ class MixedEffectsAligner(SolvedAligner):
     # ------------------------------------------------------- the steps, one by one
 
     def client_update(self, X, y=None, *, classes=None, client=None):
-        """Client step: summarise the rows of one client.
+        """Run the client step: summarize the samples of one client.
 
         Parameters
         ----------
         {X}
         {y}
+            Required.
         classes : array-like of shape (n_classes,), default=None
-            Labels that may occur; needed with ``privacy``. Ignored without: the message
-            names the classes that the client holds.
+            Labels that may occur. Required with ``privacy`` and ignored otherwise.
         {client}
 
         Returns
         -------
         statistics : ClassStatistics
-            The message to the server.
+            Message to the server.
         """
         self._validate_params()
         X = self._read_client(X, client)
@@ -177,21 +177,21 @@ class MixedEffectsAligner(SolvedAligner):
         return self._summarize(X, y, client)
 
     def client_map(self, message, reference):
-        """Client step, when the model came back: the map of one client.
+        """Compute the map of one client from the model of the server.
 
-        Needs no fit, and changes nothing.
+        It needs no fitted estimator and has no side effects.
 
         Parameters
         ----------
         message : Message
-            What the client had sent.
+            Message that the client sent.
         reference : MixedEffectsModel
-            The ``reference_`` of the server.
+            ``reference_`` of the server.
 
         Returns
         -------
         map : MixedEffectsMap
-            Aligns features of this client without the estimator.
+            Map that aligns features of this client without the estimator.
         """
         self._validate_params()
         _check_fits(reference, message)
