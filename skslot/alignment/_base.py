@@ -296,7 +296,7 @@ class FederatedAligner(FederatedTransformer):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Aligned features, as ``transform`` returned them.
+            Aligned features returned by ``transform``.
         client_ids : array-like of shape (n_samples,) or scalar, default=None
             Client of each sample. With ``client_column`` they are read from X if the
             column was kept, and must be passed here if it was dropped.
@@ -320,25 +320,26 @@ class FederatedAligner(FederatedTransformer):
         return move_rows(X, groups, self._maps_for(X, groups, back=True), back=True)
 
     def add_client(self, X, client, y=None):
-        """Give a client that joins later a map of its own.
+        """Compute the map of a client that joins after ``fit``.
 
-        All other clients keep their maps, even if more samples of this client are
-        passed to ``partial_fit`` later. Its own map is then estimated from all of them.
+        All other clients keep their maps, even if more samples of the new client are
+        passed to ``partial_fit`` later. The map of the new client is then estimated
+        from all its samples.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
             Features of the new client, with or without the client column.
         client : object
-            Its id.
+            Id of the new client.
         y : array-like of shape (n_samples,), default=None
-            Labels of its samples, if there are any. Alignment by optimal transport does
-            not use them.
+            Labels of the samples, if available. Alignment by optimal transport does not
+            use them.
 
         Returns
         -------
         self : object
-            The aligner, which now knows the client.
+            Updated aligner.
         """
         check_is_fitted(self)
         refuse_without_noise(self, "add_client")
@@ -422,19 +423,19 @@ class SolvedAligner(FederatedAligner):
     """
 
     def server_aggregate(self, messages):
-        """Server step: fit the aligner to the messages of all clients.
+        """Run the server step: fit the aligner to the messages of all clients.
 
         Parameters
         ----------
         messages : iterable of Message
-            One message per client, of :meth:`client_update` or of a classifier. An
+            One message per client, from :meth:`client_update` or from a classifier. An
             iterable that can be restarted, such as one that reads files, is never held
             in memory as a whole.
 
         Returns
         -------
         self : object
-            The fitted aligner. Its ``reference_`` is the message to all clients.
+            Fitted aligner. Its ``reference_`` is the message to all clients.
         """
         self._validate_params()
         received = receive(messages, Message, screen=self.screen)
@@ -457,10 +458,10 @@ class SolvedAligner(FederatedAligner):
 
     @_fit_context(prefer_skip_nested_validation=True)
     def partial_fit(self, X, y=None, client_ids=None):
-        """Add samples, of known or of new clients.
+        """Update the aligner with samples of known or new clients.
 
-        The result is exactly that of ``fit`` on all samples. Maps are computed when
-        they are next needed, not on each call.
+        The result equals ``fit`` on all samples. Maps are computed when they are next
+        needed, not on each call.
 
         Parameters
         ----------
@@ -471,7 +472,7 @@ class SolvedAligner(FederatedAligner):
         Returns
         -------
         self : object
-            The aligner with the samples added.
+            Updated aligner.
         """
         refuse_without_noise(self, "partial_fit")
         first = not self.__sklearn_is_fitted__()

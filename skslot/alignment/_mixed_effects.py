@@ -165,21 +165,21 @@ class MixedEffectsAligner(SolvedAligner):
     # ------------------------------------------------------- the steps, one by one
 
     def client_update(self, X, y=None, *, classes=None, client=None):
-        """Client step: summarise the samples of one client.
+        """Run the client step: summarize the samples of one client.
 
         Parameters
         ----------
         {X}
         {y}
+            Required.
         classes : array-like of shape (n_classes,), default=None
-            Labels that may occur; needed with ``privacy``. Ignored without: the message
-            names the classes that the client holds.
+            Labels that may occur. Required with ``privacy`` and ignored otherwise.
         {client}
 
         Returns
         -------
         statistics : ClassStatistics
-            The message to the server.
+            Message to the server.
         """
         self._validate_params()
         X = self._read_client(X, client)
@@ -190,21 +190,21 @@ class MixedEffectsAligner(SolvedAligner):
         return self._summarize(X, y, client)
 
     def client_map(self, message, reference):
-        """Client step: make the map of one client from the model of the server.
+        """Compute the map of one client from the model of the server.
 
-        It needs no fit, and changes nothing.
+        It needs no fitted estimator and has no side effects.
 
         Parameters
         ----------
         message : Message
-            Message that the client had sent.
+            Message that the client sent.
         reference : MixedEffectsModel
-            The ``reference_`` of the server.
+            ``reference_`` of the server.
 
         Returns
         -------
         map : MixedEffectsMap
-            Map of the features of this client.
+            Map that aligns features of this client without the estimator.
         """
         self._validate_params()
         check_fits(reference, message)

@@ -198,25 +198,24 @@ class FederatedOTAligner(SolvedAligner):
     # ------------------------------------------------------- the steps, one by one
 
     def client_update(self, X, y=None, *, classes=None, client=None):
-        """Client step: summarise the rows of one client.
+        """Run the client step: summarize the samples of one client.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features) or FeatureMoments
-            Rows of the client, or their moments when they do not fit in memory.
-        y : array-like of shape (n_samples,), default=None
-            Labels of the rows. With ``tau="auto"`` the server needs to know the counts
-            and means of the classes.
+            Samples, or their moments if they do not fit in memory.
+        {y}
+            Only used if ``tau="auto"``, which requires class counts and class means.
         classes : array-like of shape (n_classes,), default=None
-            Labels that may occur; needed with ``privacy`` if labels are. Ignored
-            without: the message names the classes that the client holds.
+            Labels that may occur. Required with ``privacy`` if ``y`` is used, and
+            ignored without ``privacy``.
         {client}
 
         Returns
         -------
         statistics : ClientStatistics or ClassStatistics
-            The message to the server; it describes classes if ``tau="auto"`` and ``y``
-            is given.
+            Message to the server. It describes classes if ``tau="auto"`` and ``y`` is
+            given.
         """
         self._validate_params()
         if isinstance(X, FeatureMoments):
@@ -248,21 +247,21 @@ class FederatedOTAligner(SolvedAligner):
         return message
 
     def client_map(self, message, reference):
-        """Client step, when the reference came back: the map of one client.
+        """Compute the map of one client from the reference of the server.
 
-        Needs no fit, and changes nothing.
+        It needs no fitted estimator and has no side effects.
 
         Parameters
         ----------
         message : Message
-            What the client had sent.
+            Message that the client sent.
         reference : AlignmentReference
-            The ``reference_`` of the server.
+            ``reference_`` of the server.
 
         Returns
         -------
         map : TransportMap
-            Aligns features of this client without the estimator.
+            Map that aligns features of this client without the estimator.
         """
         self._validate_params()
         tau = reference.tau if self.tau == "auto" else self.tau
