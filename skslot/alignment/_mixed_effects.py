@@ -454,7 +454,7 @@ def check_describes_classes(message):
             f"{type(message).__name__} without any; pass y to client_update, or let "
             "the client join when the others are fitted."
         )
-    if not np.size(getattr(message, "covariance", ())):
+    if not message.covariance.size:
         raise ValueError(
             f"client {message.client!r} sent no covariance; its classifier needs the "
             "aligner too."

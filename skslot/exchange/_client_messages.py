@@ -232,7 +232,9 @@ class _ClassMessage(Message):
     """Message with counts and means of classes."""
 
     describes_classes = True
+    # for messages without a covariance
     variances = None
+    covariance = np.empty(0)
 
     @property
     def class_means(self):
