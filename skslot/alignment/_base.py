@@ -22,9 +22,9 @@ from ..base import (
     refuse_without_noise,
     split_client_column,
 )
-from ..exchange import Message, receive
+from ..exchange import ClassStatistics, ClientStatistics, Message, receive
 from ..privacy import PrivacyBudget
-from ..statistics import merge_class_means
+from ..statistics import FeatureMoments, class_means
 
 # Rows that are moved at once.
 TILE_ROWS = 1024
@@ -260,7 +260,9 @@ class FederatedAligner(FederatedTransformer):
         "verbose": ["verbose"],
     }
 
-    unknown_client = "error"  # for aligners without this parameter
+    # Values for aligners without these parameters.
+    unknown_client = "error"
+    shrinkage = None
     # Whether samples stay as they are, so that no map is needed.
     _moves_nothing = False
 
@@ -294,7 +296,7 @@ class FederatedAligner(FederatedTransformer):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Aligned features, as ``transform`` returned them.
+            Aligned features returned by ``transform``.
         client_ids : array-like of shape (n_samples,) or scalar, default=None
             Client of each sample. With ``client_column`` they are read from X if the
             column was kept, and must be passed here if it was dropped.
@@ -315,34 +317,29 @@ class FederatedAligner(FederatedTransformer):
             else ClientGroups.from_ids(client_ids, len(X))
         )
         assert_finite_by_client(X, groups, self)
-        unknown = self._unknown_among(groups)
-        if unknown and self.unknown_client == "adapt":
-            raise ValueError(
-                f"client {shorten(unknown)} was not seen in fit, and maps estimated "
-                "in transform are not kept. Call add_client(X, client) before it."
-            )
-        return move_rows(X, groups, self._maps_for(X, groups), back=True)
+        return move_rows(X, groups, self._maps_for(X, groups, back=True), back=True)
 
     def add_client(self, X, client, y=None):
-        """Give a client that joins later a map of its own.
+        """Compute the map of a client that joins after ``fit``.
 
-        All other clients keep their maps, even if more samples of this client are
-        passed to ``partial_fit`` later. Its own map is then estimated from all of them.
+        All other clients keep their maps, even if more samples of the new client are
+        passed to ``partial_fit`` later. The map of the new client is then estimated
+        from all its samples.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
             Features of the new client, with or without the client column.
         client : object
-            Its id.
+            Id of the new client.
         y : array-like of shape (n_samples,), default=None
-            Labels of its samples, if there are any. Alignment by optimal transport does
-            not use them.
+            Labels of the samples, if available. Alignment by optimal transport does not
+            use them.
 
         Returns
         -------
         self : object
-            The aligner, which now knows the client.
+            Updated aligner.
         """
         check_is_fitted(self)
         refuse_without_noise(self, "add_client")
@@ -369,15 +366,12 @@ class FederatedAligner(FederatedTransformer):
     def _clients(self):
         return list(self.maps_)
 
-    def _unknown_among(self, groups):
-        known = set(self._clients())
-        return [client for client in groups.clients if client not in known]
-
-    def _maps_for(self, X, groups):
+    def _maps_for(self, X, groups, back=False):
         """Find the map of each client; ``unknown_client`` decides on unknown ones."""
-        unknown = self._unknown_among(groups)
+        known = self._clients()
+        fitted = set(known)
+        unknown = [each for each in groups.clients if each not in fitted]
         if unknown and self.unknown_client == "error":
-            known = self._clients()
             what = reasons_for_exclusion(self, unknown) or (
                 f"client {shorten(unknown)} was not seen in fit, which saw "
                 f"{'no client_ids' if known == [None] else shorten(known)}."
@@ -386,21 +380,23 @@ class FederatedAligner(FederatedTransformer):
                 f"{what} Fit with its rows, call add_client(X, client), or set "
                 "unknown_client to 'identity' or 'adapt'."
             )
+        if unknown and self.unknown_client == "adapt" and back:
+            raise ValueError(
+                f"client {shorten(unknown)} was not seen in fit, and maps estimated "
+                "in transform are not kept. Call add_client(X, client) before it."
+            )
+        identity = ClientMap(None, np.zeros(X.shape[1]))
         if self._moves_nothing:
-            return [self._identity(X.shape[1])] * len(groups.clients)
+            return [identity] * len(groups.clients)
         maps, found = self.maps_, []
         for client, rows in zip(groups.clients, groups.rows, strict=True):
             if client not in unknown:
                 found.append(maps[client])
             elif self.unknown_client == "identity":
-                found.append(self._identity(X.shape[1]))
+                found.append(identity)
             else:
                 found.append(self._estimate_map(X[rows], client))
         return found
-
-    def _identity(self, n_features):
-        """Map that leaves samples as they are."""
-        return ClientMap(None, np.zeros(n_features))
 
     def _estimate_map(self, X, client):
         """Map of a client that was not fitted, from its samples."""
@@ -420,34 +416,32 @@ class SolvedAligner(FederatedAligner):
       present parameters. The solution is immutable. It has ``clients``, a dict of
       ``maps`` (without those that are too many to keep), ``make_map(message)``,
       ``with_client(message)`` and ``without_client(client)``;
-    - ``_summarize(X, y, client)``, the message on validated samples;
-    - ``_merge(message, added)``, the message on the samples of two messages;
     - ``_newcomer(X, y, client)``, the description of a client that joins later.
 
     The solution is computed when it is first needed: not on each chunk of
-    ``partial_fit``, and not at all if ``_stays_put()``, as with ``tau=0``.
+    ``partial_fit``, and not at all if ``_stays_put``, as with ``tau=0``.
     """
 
     def server_aggregate(self, messages):
-        """Server step: fit the aligner to the messages of all clients.
+        """Run the server step: fit the aligner to the messages of all clients.
 
         Parameters
         ----------
         messages : iterable of Message
-            One message per client, of :meth:`client_update` or of a classifier. An
+            One message per client, from :meth:`client_update` or from a classifier. An
             iterable that can be restarted, such as one that reads files, is never held
             in memory as a whole.
 
         Returns
         -------
         self : object
-            The fitted aligner. Its ``reference_`` is the message to all clients.
+            Fitted aligner. Its ``reference_`` is the message to all clients.
         """
         self._validate_params()
         received = receive(messages, Message, screen=self.screen)
         alignment = None
         # files need not be there later
-        if not (self._stays_put() and received.in_memory):
+        if not (self._stays_put and received.in_memory):
             solve = self._solver(received)
             alignment = solve(n_jobs=self.n_jobs, say=self._say)
         senders = received.senders
@@ -464,10 +458,10 @@ class SolvedAligner(FederatedAligner):
 
     @_fit_context(prefer_skip_nested_validation=True)
     def partial_fit(self, X, y=None, client_ids=None):
-        """Add samples, of known or of new clients.
+        """Update the aligner with samples of known or new clients.
 
-        The result is exactly that of ``fit`` on all samples. Maps are computed when
-        they are next needed, not on each call.
+        The result equals ``fit`` on all samples. Maps are computed when they are next
+        needed, not on each call.
 
         Parameters
         ----------
@@ -478,7 +472,7 @@ class SolvedAligner(FederatedAligner):
         Returns
         -------
         self : object
-            The aligner with the samples added.
+            Updated aligner.
         """
         refuse_without_noise(self, "partial_fit")
         first = not self.__sklearn_is_fitted__()
@@ -526,7 +520,11 @@ class SolvedAligner(FederatedAligner):
     def maps_(self):
         """Map of each client, by its id."""
         alignment = self._aligned()
-        return ClientMaps(alignment.clients, alignment.maps, self._make_map)
+
+        def make(client):
+            return alignment.make_map(self._received.of_client(client))
+
+        return ClientMaps(alignment.clients, alignment.maps, make)
 
     @property
     def clients_report_(self):
@@ -539,7 +537,7 @@ class SolvedAligner(FederatedAligner):
     def _keep(self, received, joined, alignment=None):
         """Keep messages, and how to solve for the alignment when it is needed."""
         self._received, self._joined, self._alignment = received, joined, alignment
-        self._solve, self._moves_nothing = self._solver(received), self._stays_put()
+        self._solve, self._moves_nothing = self._solver(received), self._stays_put
 
     def _aligned(self):
         """The alignment, computed now if that was not necessary before."""
@@ -551,29 +549,41 @@ class SolvedAligner(FederatedAligner):
             self._alignment = alignment
         return self._alignment
 
+    @property
     def _stays_put(self):
-        """Tell whether the present parameters leave samples as they are."""
+        """Whether the present parameters leave samples as they are."""
         return False
 
     def _known_by_moments(self):
-        """Messages that rows can be added to, by client."""
+        """Messages that samples can be added to, by client."""
         messages = self._received.messages if self._received.in_memory else []
-        moments = [message.moments for message in messages]
-        if not moments or any(each is None for each in moments):
+        if not messages or any(message.moments is None for message in messages):
             raise ValueError(
                 "this aligner was fitted from messages, to which no rows can be added; "
                 "let the client send a message on all of its rows."
             )
+        if self._solve.keywords.get("shrinkage") != self.shrinkage:
+            # set since: it applies to all samples, not only to those that are added
+            messages = [message.summarised(self.shrinkage) for message in messages]
         return {message.client: message for message in messages}
+
+    def _summarize(self, X, y, client):
+        """Message on validated samples."""
+        moments = FeatureMoments.from_rows(X)
+        if y is None:
+            return ClientStatistics.from_moments(moments, self.shrinkage, client)
+        cells = class_means(X, y)
+        return ClassStatistics.from_moments(moments, cells, self.shrinkage, client)
+
+    def _merge(self, message, added):
+        """Message on the samples of two messages."""
+        return message.summarised(self.shrinkage, added)
 
     def _join(self, X, client, y):
         alignment = self._aligned()
         message = self._newcomer(X, y, client)
         self._alignment = alignment.with_client(message)
         self._joined = {**self._joined, client: message}
-
-    def _make_map(self, client):
-        return self._aligned().make_map(self._received.of_client(client))
 
     def _estimate_map(self, X, client):
         return self._aligned().make_map(self._newcomer(X, None, client))
@@ -585,9 +595,3 @@ class SolvedAligner(FederatedAligner):
 
     def __sklearn_is_fitted__(self):
         return hasattr(self, "_solve")
-
-
-def merge_cells(message, added):
-    """Moments and class means of the rows of two messages that were made here."""
-    cells = merge_class_means(message.cells(), added.cells())
-    return message.moments + added.moments, cells

@@ -36,7 +36,7 @@ from ..statistics import (
     stack_class_means,
     within_covariance,
 )
-from ._base import ClientMap, SolvedAligner, merge_cells
+from ._base import ClientMap, SolvedAligner
 
 # Linear maps of a smaller strength change nothing that matters.
 LEAST_TAU = 1e-3
@@ -165,21 +165,21 @@ class MixedEffectsAligner(SolvedAligner):
     # ------------------------------------------------------- the steps, one by one
 
     def client_update(self, X, y=None, *, classes=None, client=None):
-        """Client step: summarise the rows of one client.
+        """Run the client step: summarize the samples of one client.
 
         Parameters
         ----------
         {X}
         {y}
+            Required.
         classes : array-like of shape (n_classes,), default=None
-            Labels that may occur; needed with ``privacy``. Ignored without: the message
-            names the classes that the client holds.
+            Labels that may occur. Required with ``privacy`` and ignored otherwise.
         {client}
 
         Returns
         -------
         statistics : ClassStatistics
-            The message to the server.
+            Message to the server.
         """
         self._validate_params()
         X = self._read_client(X, client)
@@ -190,21 +190,21 @@ class MixedEffectsAligner(SolvedAligner):
         return self._summarize(X, y, client)
 
     def client_map(self, message, reference):
-        """Client step, when the model came back: the map of one client.
+        """Compute the map of one client from the model of the server.
 
-        Needs no fit, and changes nothing.
+        It needs no fitted estimator and has no side effects.
 
         Parameters
         ----------
         message : Message
-            What the client had sent.
+            Message that the client sent.
         reference : MixedEffectsModel
-            The ``reference_`` of the server.
+            ``reference_`` of the server.
 
         Returns
         -------
         map : MixedEffectsMap
-            Aligns features of this client without the estimator.
+            Map that aligns features of this client without the estimator.
         """
         self._validate_params()
         check_fits(reference, message)
@@ -324,18 +324,10 @@ class MixedEffectsAligner(SolvedAligner):
         "needs none."
     )
 
-    def _identity(self, n_features):
-        return MixedEffectsMap.identity(n_features)
-
-    def _summarize(self, X, y, client):
-        moments = FeatureMoments.from_rows(X)
-        return ClassStatistics.from_moments(moments, class_means(X, y), client=client)
-
     def _merge(self, message, added):
-        if isinstance(message, ClientStatistics):
-            return added  # labels take the place of predicted ones
-        moments, cells = merge_cells(message, added)
-        return ClassStatistics.from_moments(moments, cells, client=message.client)
+        # labels take the place of predicted ones
+        is_predicted = isinstance(message, ClientStatistics)
+        return added if is_predicted else super()._merge(message, added)
 
     def _solver(self, received):
         return partial(
@@ -362,7 +354,7 @@ class MixedEffectsAligner(SolvedAligner):
 
 @dataclass(frozen=True, eq=False)
 class MixedEffectsMap(ClientMap):
-    """Takes the effect of one client out of its features.
+    """Map that subtracts the effect of one client from its features.
 
     Made by :meth:`skslot.MixedEffectsAligner.client_map`.
 
@@ -371,16 +363,16 @@ class MixedEffectsMap(ClientMap):
     mean : ndarray of shape (n_features,)
         Mean of the client.
     matrix : ndarray of shape (n_features, n_features) or None
-        Linear part of the full optimal-transport map; None without one.
+        Linear part of the full optimal-transport map. None leaves it out.
     offset : ndarray of shape (n_features,)
         Offset of the client, which is subtracted.
     tau : float
-        Strength of the linear part: 0 leaves it out, 1 is the full map. It stretches
-        rows around their mean, which it does not move.
+        Strength of the linear part: 0 leaves it out, 1 is the full map. It transforms
+        samples around the mean of the client.
 
     See Also
     --------
-    TransportMap : A map that moves the mean towards that of all clients.
+    TransportMap : Map that also moves the mean of the client towards the reference.
 
     Examples
     --------
@@ -401,7 +393,7 @@ class MixedEffectsMap(ClientMap):
 
     @classmethod
     def identity(cls, n_features):
-        """Map that leaves rows as they are.
+        """Make the map that leaves samples as they are.
 
         Parameters
         ----------
@@ -421,12 +413,12 @@ class MixedEffectsMap(ClientMap):
         return len(self.mean)
 
     def at(self, share):
-        """Go only a part of the way.
+        """Scale the map.
 
         Parameters
         ----------
         share : float
-            0 leaves rows as they are, 1 is the whole map.
+            0 leaves samples as they are, 1 is the whole map.
 
         Returns
         -------
@@ -462,7 +454,7 @@ def check_describes_classes(message):
             f"{type(message).__name__} without any; pass y to client_update, or let "
             "the client join when the others are fitted."
         )
-    if message.variances is None:
+    if not np.size(getattr(message, "covariance", ())):
         raise ValueError(
             f"client {message.client!r} sent no covariance; its classifier needs the "
             "aligner too."
@@ -556,10 +548,11 @@ def moved_scatter(message, linear):
 
 @dataclass(frozen=True)
 class MixedAlignment:
-    """The fitted model, and the class means and maps of clients by their ids.
+    """Fitted model, with the class means and the maps of clients.
 
-    ``cells`` has the class means of each client after its linear map; none if its
-    labels were predicted. ``maps`` lacks linear maps that are too many to keep.
+    ``cells`` contains the class means of each client after its linear map, and none for
+    clients without labels. ``maps`` contains the map of each client, unless messages
+    are in files: there are too many linear maps to keep then.
     """
 
     model: MixedEffectsModel
@@ -652,10 +645,11 @@ def solve_mixed_effects(received, *, tau, shrinkage, memory, n_jobs, say):
             reference = solve(covariances, weights, __version__, n_jobs, say)
 
         def push(message_and_tau):
-            each = linear_map(*message_and_tau, reference)
-            within = max(np.trace(moved_scatter(message_and_tau[0], each)), 0.0)
+            message, tau = message_and_tau
+            each = linear_map(message, tau, reference)
+            within = max(np.trace(moved_scatter(message, each)), 0.0)
             kept = each if received.in_memory else None
-            return moved_cells(message_and_tau[0], each), within, kept
+            return moved_cells(message, each), within, kept
 
         pairs = zip(received, taus, strict=True)
         pushed = map_in_order(push, pairs, n_jobs)

@@ -38,7 +38,7 @@ from ..statistics import (
     noisy_shrinkage,
     shrink_covariance,
 )
-from ._base import ClientMap, SolvedAligner, merge_cells
+from ._base import ClientMap, SolvedAligner
 
 SHRINKAGE_FLOOR = FeatureMoments.SHRINKAGE_FLOOR
 
@@ -198,25 +198,24 @@ class FederatedOTAligner(SolvedAligner):
     # ------------------------------------------------------- the steps, one by one
 
     def client_update(self, X, y=None, *, classes=None, client=None):
-        """Client step: summarise the rows of one client.
+        """Run the client step: summarize the samples of one client.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features) or FeatureMoments
-            Rows of the client, or their moments when they do not fit in memory.
-        y : array-like of shape (n_samples,), default=None
-            Labels of the rows. With ``tau="auto"`` the server needs to know the counts
-            and means of the classes.
+            Samples, or their moments if they do not fit in memory.
+        {y}
+            Only used if ``tau="auto"``, which requires class counts and class means.
         classes : array-like of shape (n_classes,), default=None
-            Labels that may occur; needed with ``privacy`` if labels are. Ignored
-            without: the message names the classes that the client holds.
+            Labels that may occur. Required with ``privacy`` if ``y`` is used, and
+            ignored without ``privacy``.
         {client}
 
         Returns
         -------
         statistics : ClientStatistics or ClassStatistics
-            The message to the server; it describes classes if ``tau="auto"`` and ``y``
-            is given.
+            Message to the server. It describes classes if ``tau="auto"`` and ``y`` is
+            given.
         """
         self._validate_params()
         if isinstance(X, FeatureMoments):
@@ -235,27 +234,34 @@ class FederatedOTAligner(SolvedAligner):
             X = self._read_client(X, client)
             y = None if y is None else self._check_labels(y, X)
             if self.privacy is not None:
-                return self._release(X, y, classes, client)
+                shrinkage = noisy_shrinkage(self.shrinkage)
+                if y is None or not self._needs_labels:
+                    budget = self.privacy
+                    return ClientStatistics.release(budget, X, client, shrinkage)
+                check_classes_agreed(self, classes, client)
+                return ClassStatistics.release(
+                    self.privacy, X, y, classes, client, shrinkage
+                )
             message = self._summarize(X, y if self._needs_labels else None, client)
         warn_about_message(message, self.shrinkage)
         return message
 
     def client_map(self, message, reference):
-        """Client step, when the reference came back: the map of one client.
+        """Compute the map of one client from the reference of the server.
 
-        Needs no fit, and changes nothing.
+        It needs no fitted estimator and has no side effects.
 
         Parameters
         ----------
         message : Message
-            What the client had sent.
+            Message that the client sent.
         reference : AlignmentReference
-            The ``reference_`` of the server.
+            ``reference_`` of the server.
 
         Returns
         -------
         map : TransportMap
-            Aligns features of this client without the estimator.
+            Map that aligns features of this client without the estimator.
         """
         self._validate_params()
         tau = reference.tau if self.tau == "auto" else self.tau
@@ -284,7 +290,11 @@ class FederatedOTAligner(SolvedAligner):
     @property
     def statistics_(self):
         """Message of each client."""
-        return [self._statistics_of(client) for client in self._aligned().clients]
+        sent = (
+            self._joined.get(client) or self._received.sent_by(client)
+            for client in self._aligned().clients
+        )
+        return [invertible(message.client_statistics()) for message in sent]
 
     @property
     def reference_(self):
@@ -336,12 +346,6 @@ class FederatedOTAligner(SolvedAligner):
         alignment = self._aligned()
         return degeneracy_notes(alignment.summaries.values(), alignment.shrinkage)
 
-    def _statistics_of(self, client):
-        """What a client sent or would send."""
-        is_new = client in self._joined
-        sent = self._joined[client] if is_new else self._received.sent_by(client)
-        return invertible(sent.client_statistics())
-
     # ------------------------------------------------------------------- helpers
 
     _why_labels = (
@@ -353,11 +357,9 @@ class FederatedOTAligner(SolvedAligner):
     def _needs_labels(self):
         return self.tau == "auto"
 
+    @property
     def _stays_put(self):
         return self.tau == 0
-
-    def _identity(self, n_features):
-        return TransportMap.identity(n_features)
 
     @property
     def _is_strength_fixed(self):
@@ -391,44 +393,6 @@ class FederatedOTAligner(SolvedAligner):
         message = ClientStatistics.from_moments(moments, shrinkage, client)
         warn_about_message(message, shrinkage)
         return message
-
-    def _summarize(self, X, y, client):
-        cells = None if y is None else class_means(X, y)
-        return self._describe(FeatureMoments.from_rows(X), cells, client)
-
-    def _merge(self, message, added):
-        if isinstance(message, ClientStatistics):
-            moments, cells = message.moments + added.moments, None
-        else:
-            moments, cells = merge_cells(message, added)
-        return self._describe(moments, cells, message.client)
-
-    def _describe(self, moments, cells, client):
-        if cells is None:
-            return ClientStatistics.from_moments(moments, self.shrinkage, client)
-        return ClassStatistics.from_moments(moments, cells, self.shrinkage, client)
-
-    def _known_by_moments(self):
-        known = super()._known_by_moments()
-        if self._solve.keywords["shrinkage"] == self.shrinkage:
-            return known
-        # the parameter was set since: it holds for all rows, not for added ones alone
-        return {
-            client: self._describe(
-                message.moments,
-                None if isinstance(message, ClientStatistics) else message.cells(),
-                client,
-            )
-            for client, message in known.items()
-        }
-
-    def _release(self, X, y, classes, client):
-        """Message of a client, made of noisy sums."""
-        shrinkage = noisy_shrinkage(self.shrinkage)
-        if y is None or not self._needs_labels:
-            return ClientStatistics.release(self.privacy, X, client, shrinkage)
-        check_classes_agreed(self, classes, client)
-        return ClassStatistics.release(self.privacy, X, y, classes, client, shrinkage)
 
     def _solver(self, received):
         return partial(

@@ -124,43 +124,45 @@ class OneShotClassifier(ClassifierMixin, FederatedEstimator):
         self.verbose = verbose
 
     def client_update(self, X, y=None, *, classes=None, client=None):
-        """Client step: the message on the rows of one client.
+        """Run the client step: summarize the samples of one client.
 
-        Needs no fit, changes nothing, and is what ``fit`` does for each client.
+        It needs no fitted estimator and has no side effects. ``fit`` calls it for each
+        client.
 
         Parameters
         ----------
         {X}
         {y}
+            Required.
         classes : array-like of shape (n_classes,), default=None
-            Labels that may occur; by default those in ``y``. Needed with ``privacy``.
+            Labels that may occur. If None, the labels in ``y``. Required with
+            ``privacy``.
         {client}
 
         Returns
         -------
         message : Message
-            The message to the server:
-            :class:`~skslot.exchange.ClassStatistics` of a ``FedCGSClassifier``,
-            :class:`~skslot.exchange.ClassMixtures` of a ``FedPFTClassifier``.
+            Message to the server, such as :class:`~skslot.exchange.ClassStatistics` for
+            ``FedCGSClassifier``.
         """
         self._validate_params()
         return self._make_message(X, y, classes, client, self._draw_seed())
 
     def server_aggregate(self, messages):
-        """Server step: the classifier, from one message per client.
+        """Run the server step: fit the classifier to one message per client.
 
         Parameters
         ----------
         messages : iterable of Message
-            What the clients sent. One that can be restarted, such as that of
-            :func:`~skslot.exchange.load_messages`, is read again instead of being held
-            in memory. A classifier that aligns also takes the
-            :class:`~skslot.exchange.ClientStatistics` of clients without labels.
+            Messages of the clients. An iterable that can be restarted, such as the
+            result of :func:`~skslot.exchange.load_messages`, is read several times
+            instead of being held in memory. With an aligner, clients without labels can
+            send :class:`~skslot.exchange.ClientStatistics`.
 
         Returns
         -------
         self : object
-            The classifier, fitted.
+            Fitted classifier.
         """
         self._validate_params()
         self._aggregate(messages, self._draw_seed())
@@ -168,15 +170,15 @@ class OneShotClassifier(ClassifierMixin, FederatedEstimator):
         return self
 
     def linear_model(self):
-        """The classifier as a message, for features that are aligned.
+        """Return the linear classifier for aligned features, as a message.
 
-        Only if it is linear.
+        Only available if the classifier is linear.
 
         Returns
         -------
         model : LinearModel
-            Weights for all clients alike; see :meth:`client_model` for those of one
-            whose features are not aligned.
+            Weights for all clients. :meth:`client_model` returns weights for features
+            of one client that are not aligned.
         """
         check_is_fitted(self)
         head, classes = getattr(self, "estimator_", self), self.classes_.tolist()
@@ -194,37 +196,37 @@ class OneShotClassifier(ClassifierMixin, FederatedEstimator):
         return LinearModel(classes, coef, intercept, encoder=self._encoder)
 
     def shared_model(self):
-        """The message to all clients, the same for each.
+        """Return the message that the server sends to all clients.
 
-        Only if the classifier is linear.
+        Only available if the classifier is linear.
 
         Returns
         -------
         model : LinearModel, AlignedModel or MixedEffectsModel
-            The last two if clients have an alignment each, which they derive from it
-            by themselves; :meth:`client_model` has it folded in.
+            Classifier, with the reference or the mixed-effects model if features are
+            aligned. Clients derive their own alignment from it.
         """
         return self.linear_model()
 
     def client_model(self, client):
-        """The message to one client: the classifier with its alignment folded in.
+        """Return the linear classifier for features of one client before alignment.
 
-        Only if it is linear.
+        Only available if the classifier is linear.
 
         Parameters
         ----------
         client : object
-            The client.
+            Id of the client.
 
         Returns
         -------
         model : LinearModel
-            Weights for features of the client as they are.
+            Weights that include the alignment of the client.
         """
         return replace(self.linear_model(), client=client)
 
     def predict(self, X, client_ids=None):
-        """Most likely class of each row.
+        """Predict the most likely class of each sample.
 
         Parameters
         ----------
@@ -240,7 +242,7 @@ class OneShotClassifier(ClassifierMixin, FederatedEstimator):
         return self.classes_[best]
 
     def decision_function(self, X, client_ids=None):
-        """Score of each class, or of the second one when there are two.
+        """Compute the score of each class, or of the second of two classes.
 
         Parameters
         ----------
@@ -250,14 +252,14 @@ class OneShotClassifier(ClassifierMixin, FederatedEstimator):
         Returns
         -------
         scores : ndarray of shape (n_samples, n_classes) or (n_samples,)
-            Log-probabilities up to a constant per row, for two classes their
-            difference; in a ``FedPFTClassifier``, as its estimator defines them.
+            Log-probabilities up to a constant per sample. For two classes, their
+            difference. For ``FedPFTClassifier``, the scores of its estimator.
         """
         scores = self._all_scores(X, client_ids)
         return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
 
     def predict_proba(self, X, client_ids=None):
-        """Probability of each class.
+        """Predict the probability of each class.
 
         Parameters
         ----------
@@ -272,7 +274,7 @@ class OneShotClassifier(ClassifierMixin, FederatedEstimator):
         return softmax(self._all_scores(X, client_ids), axis=1)
 
     def predict_log_proba(self, X, client_ids=None):
-        """Logarithm of the probability of each class.
+        """Predict the logarithm of the probability of each class.
 
         Parameters
         ----------
@@ -287,7 +289,7 @@ class OneShotClassifier(ClassifierMixin, FederatedEstimator):
         return log_softmax(self._all_scores(X, client_ids), axis=1)
 
     def score(self, X, y, sample_weight=None, client_ids=None):
-        """Mean accuracy.
+        """Compute the mean accuracy.
 
         Parameters
         ----------
@@ -295,13 +297,13 @@ class OneShotClassifier(ClassifierMixin, FederatedEstimator):
         y : array-like of shape (n_samples,)
             Labels.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weight of each row.
+            Weight of each sample.
         {client_ids}
 
         Returns
         -------
         accuracy : float
-            Share of rows whose label was predicted.
+            Fraction of correct predictions.
         """
         predicted = self.predict(X, client_ids)
         return accuracy_score(y, predicted, sample_weight=sample_weight)
@@ -435,12 +437,16 @@ class FoldedHeadsMixin(ClientModelsMixin):
         if not self._is_aligned:
             return self._scores(X)
         known = set(self.aligner_.clients_.tolist())
+        aligned = None
         if not known.issuperset(groups.clients):
-            return super()._scores_by_client(X, groups)
+            aligned = self._align(X, groups)
         scores = np.empty((len(X), len(self.classes_)))
         for client, rows in zip(groups.clients, groups.rows, strict=True):
-            model = self._folded_model(client)
-            scores[rows] = X[rows] @ model.coef.T + model.intercept
+            if client in known:
+                model = self._folded_model(client)
+                scores[rows] = X[rows] @ model.coef.T + model.intercept
+            else:
+                scores[rows] = self._scores(aligned[rows])
         return scores
 
 
@@ -460,21 +466,22 @@ class AlignedClassifierMixin(ClientModelsMixin):
     _aligner_constraint = [HasMethods(ALIGNER_METHODS), None]
 
     def add_client(self, X, client):
-        """Give a client that joins later a map to the unchanged reference.
+        """Compute the map of a client that joins after ``fit``.
 
-        Only with ``aligner``. The classifier and all other clients stay as they are.
+        Only available with ``aligner``. The classifier, the reference and all other
+        clients remain unchanged.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
             Unlabelled features of the new client, with or without the client column.
         client : object
-            Its id.
+            Id of the new client.
 
         Returns
         -------
         self : object
-            The classifier, which now knows the client.
+            Updated classifier.
         """
         check_is_fitted(self)
         refuse_without_noise(self, "add_client")

@@ -407,7 +407,8 @@ class FedAvgClassifier(OneShotClassifier):
             if isinstance(message, FeatureSummary):
                 summaries.append(message)
             else:  # other kinds are refused by the average
-                number = getattr(message, "n_rounds", 0)
+                is_head = isinstance(message, HeadWeights)
+                number = message.n_rounds if is_head else 0
                 rounds.setdefault(number, []).append(message)
         self._check_standardization(bool(summaries), "summaries", "client_summary")
         report, scale, average, history = ClientsReport([]), None, None, []

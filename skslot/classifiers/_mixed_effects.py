@@ -12,16 +12,22 @@ from .._sklearn_compat import HasMethods, Interval, StrOptions
 from .._utils import printable, shorten, warn_user
 from ..alignment import MixedEffectsAligner
 from ..base import check_client_name, reasons_for_exclusion, refuse_without_noise
-from ..exchange import (
-    ClassStatistics,
-    ClientStatistics,
-    LinearModel,
-    MessageError,
-)
+from ..exchange import ClassStatistics, ClientStatistics, LinearModel, MessageError
 from ..privacy import PrivacyBudget
 from ..statistics import FeatureMoments, fit_unlabelled, stack_class_means
 from ._base import FoldedHeadsMixin, OneShotClassifier
 from ._gaussian import check_priors, counts_and_means, factorise, head_of_means
+
+# Thresholds of site reports, set by looking at reports on PACS and the embedded digits.
+# Below this number of samples, predicted labels say little.
+FEW_ROWS = 30
+# Samples further than this from all classes, in variances within classes per feature,
+# look unlike those of the other clients. Ordinary ones were at 0.3 to 3; those of known
+# sites in units three times as small, at 5 to 30.
+FAR = 3.0
+# A class with a smaller share of its share at all clients is hardly there: some samples
+# of other classes are mistaken for it.
+HARDLY_THERE = 0.3
 
 
 @document
@@ -154,11 +160,11 @@ default="pooled"
     # --------------------------------------------------------- at a single site
 
     def add_client(self, X, client, y=None):
-        """Give a client that joins later an offset, and a linear map if others have.
+        """Add a client that joins later, with an offset and a linear map of its own.
 
-        With labels, a few rows of each class are enough. Without, the offset is
-        estimated by expectation maximisation; it helps most if the rows are an ordinary
-        sample of what the site sees. All other clients stay as they are.
+        With labels, a few samples of each class are enough. Without, the offset is
+        estimated by expectation maximisation. This works best if the samples follow
+        the class distribution of the site. All other clients stay as they are.
 
         Parameters
         ----------
@@ -167,12 +173,12 @@ default="pooled"
         client : object
             Its id.
         y : array-like of shape (n_samples,), default=None
-            Labels of these rows.
+            Labels of these samples.
 
         Returns
         -------
         report : SiteReport
-            What was found out about the client.
+            Estimates for the client, with warnings.
         """
         check_is_fitted(self)
         refuse_without_noise(self, "add_client")
@@ -189,42 +195,42 @@ default="pooled"
         if fit is not None:
             return self._report_of_fit(client, len(X), fit)
         labels, counts = np.unique(y, return_counts=True)
-        moved = 0.0
-        if self._factor is not None:
-            offset = solve_triangular(self._factor, self._offset_of(client), lower=True)
-            moved = float(np.linalg.norm(offset))
         shares = (counts / counts.sum()).round(3).tolist()
         mix = dict(zip(labels.tolist(), shares, strict=True))
-        return SiteReport(client, int(counts.sum()), mix, moved)
+        offset, moved = self.aligner_.maps_[client].offset, 0.0
+        if self._factor is not None:
+            white = solve_triangular(self._factor, offset, lower=True)
+            moved = float(np.linalg.norm(white))
+        return SiteReport(client, len(X), mix, moved)
 
     def adapt_client(self, X, client):
-        """Let a known client learn from rows without labels.
+        """Adapt the classifier of a known client to unlabelled samples.
 
-        Under label shift a site has labels of few classes, but sees all of them. Its
-        unlabelled rows then say how the others look there. Nothing is sent, and all
-        other clients stay as they are. Calling it again begins anew, from the labelled
-        rows; :meth:`reset_client` undoes it.
+        Under label shift, a site has labels of few classes, but sees all of them. Its
+        unlabelled samples then show what the other classes look like there. Nothing is
+        sent, and all other clients stay as they are. A second call starts again from
+        the labelled samples. :meth:`reset_client` undoes it.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Features of the client without labels: an ordinary sample of what it sees,
-            about 100 rows or more, of all classes. With or without the client column.
+            Unlabelled features of the client, with or without the client column: about
+            100 samples or more, which follow the class distribution of the site.
         client : object
             Its id.
 
         Returns
         -------
         report : SiteReport
-            What was found out about the client.
+            Estimates for the client, with warnings.
         """
         check_is_fitted(self)
         refuse_without_noise(self, "adapt_client")
         self._check_known(client)
         X = self._read_client(X, client, fitted=True)
-        # predictions take out another offset than the aligner
-        rows = self.aligner_.transform(X.astype(np.float64), client_ids=client)
-        rows += self._offset_of(client)
+        client_map = self.aligner_.maps_[client]
+        linear = replace(client_map, offset=np.zeros_like(client_map.offset))
+        rows = linear.transform(X.astype(np.float64))
         cells = self._labelled_cells(client)
         fit = fit_unlabelled(self._model, self.covariance_, rows, *cells)
         self._forget(client)
@@ -253,20 +259,21 @@ default="pooled"
 
     @classmethod
     def from_model(cls, model, statistics=None):
-        """Make the classifier of a site, from what the server sent to all.
+        """Make the classifier of a site from the model of a server.
 
         Parameters
         ----------
         model : MixedEffectsModel
-            What :meth:`shared_model` returned.
+            The :meth:`shared_model` of the server.
         statistics : ClassStatistics, default=None
-            What the site had sent. A site that had sent nothing joins by
+            Message that the site had sent. If None, the site joins by
             :meth:`add_client`.
 
         Returns
         -------
         classifier : MixedEffectsClassifier
-            Fitted; it knows this site only, and predicts for it as the server would.
+            Fitted classifier, which knows this site only. Its predictions are those of
+            the classifier of the server.
         """
         aligner = MixedEffectsAligner.from_model(model, statistics)
         classifier = cls(tau=aligner.tau)
@@ -284,18 +291,18 @@ default="pooled"
         return classifier
 
     def shared_model(self):
-        """The message to all clients, who derive their own classifiers from it.
+        """Return the message to all clients, who derive their classifiers from it.
 
         Returns
         -------
         model : MixedEffectsModel
-            Class means, covariance and variances; see :meth:`from_model`.
+            The fitted model, for :meth:`from_model`.
         """
         check_is_fitted(self)
         return self._model
 
     def summary(self):
-        """Say in words where the differences between rows come from.
+        """Describe the sources of the variance between samples.
 
         Returns
         -------
@@ -328,12 +335,12 @@ default="pooled"
 
     @property
     def client_offsets_(self):
-        """What is subtracted from the features of each client."""
+        """Offset of each client."""
         return np.array([offset for offset, _ in self._effects()])
 
     @property
     def class_means_(self):
-        """Mean of each class over clients."""
+        """Mean of each class over clients, without their offsets."""
         return self.aligner_.class_means_
 
     @property
@@ -422,11 +429,6 @@ default="pooled"
         pairs = zip(clients, self.aligner_.client_offsets_, strict=True)
         return [self._effects_of(*pair) for pair in pairs]
 
-    def _offset_of(self, client):
-        """Offset of a client as the aligner has estimated it."""
-        position = self.aligner_.clients_.tolist().index(client)
-        return self.aligner_.client_offsets_[position]
-
     def _labelled_cells(self, client):
         """Counts and means of the classes of a client; empty if it has no labels."""
         cells = self.aligner_.cells_.get(client)
@@ -479,18 +481,6 @@ default="pooled"
 
 
 # ------------------------------------------------------------------ site report
-
-
-# Set by looking at reports on PACS and the embedded digits.
-# Below this many rows, guesses of their classes say little.
-FEW_ROWS = 30
-# Rows further than this from all classes, in variances within classes per feature, look
-# unlike those of the other clients. Ordinary ones were at 0.3 to 3; those of known
-# sites three times as large as they should be, at 5 to 30.
-FAR = 3.0
-# A class with a smaller share of its share at all clients is hardly there: some rows of
-# others are taken for it.
-HARDLY_THERE = 0.3
 
 
 @dataclass(frozen=True)

@@ -236,7 +236,7 @@ class LocalHeadsMixin(AlignedClassifierMixin):
         held = [set(sender.class_counts) for sender in labelled]
         if len(set().union(*held)) > 1 and max(map(len, held)) == 1:
             warn_user(
-                "every client holds a single class, so no client can train a classifier "
+                "every client holds a single class, so none can train a classifier "
                 "and predictions are meaningless. Use a classifier that sends class "
                 "statistics, such as FedCGSClassifier."
             )

@@ -12,6 +12,7 @@ from ..statistics import (
     average_rows,
     floor_shrinkage,
     is_constant,
+    merge_class_means,
     merge_column_moments,
     shrink_covariance,
     shrinkage_coefficient,
@@ -134,6 +135,24 @@ class ClientStatistics(Message):
         message = cls(moments.n_samples, moments.mean, sample, coefficient, client)
         vars(message)["moments"] = moments
         return message
+
+    def summarised(self, shrinkage, added=None):
+        """Summarise the samples again, which is possible where the message was made.
+
+        Parameters
+        ----------
+        shrinkage : {"ledoit_wolf", "oas"} or float in [0, 1]
+            Shrinkage, as in :meth:`from_moments`.
+        added : ClientStatistics or ClassStatistics, default=None
+            Message on samples to add.
+
+        Returns
+        -------
+        statistics : ClientStatistics
+            The message on all samples.
+        """
+        moments = self.moments if added is None else self.moments + added.moments
+        return self.from_moments(moments, shrinkage, self.client)
 
     @classmethod
     def release(cls, budget, X, client=None, shrinkage="oas"):
@@ -470,6 +489,27 @@ class ClassStatistics(_AlignableMessage):
         )
         vars(message)["moments"] = moments
         return message
+
+    def summarised(self, shrinkage=None, added=None):
+        """Summarise the samples again, which is possible where the message was made.
+
+        Parameters
+        ----------
+        shrinkage : {"ledoit_wolf", "oas"} or float in [0, 1], default=None
+            Shrinkage, as in :meth:`from_moments`.
+        added : ClassStatistics, default=None
+            Message on samples to add.
+
+        Returns
+        -------
+        message : ClassStatistics
+            The message on all samples.
+        """
+        moments, cells = self.moments, self.cells()
+        if added is not None:
+            moments = moments + added.moments
+            cells = merge_class_means(cells, added.cells())
+        return self.from_moments(moments, cells, shrinkage, self.client)
 
     def sums(self):
         """Compute sums over samples, which add up over clients.

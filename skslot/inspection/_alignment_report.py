@@ -1,5 +1,6 @@
 """What each client contributed to an alignment, in a table with warnings."""
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cached_property
 from html import escape
@@ -152,7 +153,7 @@ def _report_of_mixed_effects(measured):
         shares=variance_shares(aligner),
         clients=aligner.clients_,
         n_samples=np.array([s.n_samples for s in statistics]),
-        n_classes=np.array([len(_classes_of(s)) for s in statistics]),
+        n_classes=np.array([len(held) for held in aligner.cells_.values()]),
         offsets=np.sqrt(squares),
         before=before.sum(axis=1) / n_others,
         after=after.sum(axis=1) / n_others,
@@ -173,11 +174,6 @@ def variance_shares(aligner):
     }
     total = sum(parts.values())
     return {name: part / total for name, part in parts.items()}
-
-
-def _classes_of(message):
-    """Classes that a client has rows of; none in messages without labels."""
-    return [label for label, count in message.label_counts().items() if count]
 
 
 class Report:
@@ -333,12 +329,11 @@ def _warnings_of_mixed_effects(measured):
     """Write sentences about clients to look at."""
     aligner = measured.aligner
     clients = aligner.clients_.tolist()
-    held = {s.client: _classes_of(s) for s in aligner.statistics_}
+    holders = Counter(label for held in aligner.cells_.values() for label in held)
     alone = [
         client
-        for client in clients
-        if held[client]
-        and not any(set(held[client]) & set(held[c]) for c in clients if c != client)
+        for client, held in aligner.cells_.items()
+        if held and all(holders[label] == 1 for label in held)
     ]
     notes = []
     if alone and len(clients) > 1:

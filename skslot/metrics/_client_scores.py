@@ -14,6 +14,7 @@ from sklearn.utils import check_consistent_length, column_or_1d
 from sklearn.utils.metadata_routing import get_routing_for_object
 from sklearn.utils.metaestimators import available_if
 
+from .._docstrings import document
 from .._sklearn_compat import StrOptions
 from .._utils import text_table
 from ..base import ClientGroups, clients_array, remedy, split_client_column
@@ -157,6 +158,7 @@ class ClientScores:
         return text_table(rows)
 
 
+@document
 class ClientScorer(BaseEstimator):
     """Scorer that scores each client and averages.
 
@@ -173,9 +175,7 @@ class ClientScorer(BaseEstimator):
     average : {"client", "cell", "worst", "pooled"}, default="client"
         Macro mean over clients; mean over (client, class) cells; lowest client; or the
         metric of all rows together.
-    client_column : str or int, default=None
-        Column of X that holds the ids, for estimators that read it too. None means
-        that ids are passed as ``client_ids``.
+    {client_column}
 
     See Also
     --------

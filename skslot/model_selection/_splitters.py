@@ -1,4 +1,4 @@
-"""Cross-validators that know clients."""
+"""Cross-validators for samples of several clients."""
 
 from numbers import Integral, Real
 
@@ -7,6 +7,7 @@ from sklearn.base import BaseEstimator
 from sklearn.model_selection import LeaveOneGroupOut
 from sklearn.utils import check_random_state, column_or_1d
 
+from .._docstrings import document
 from .._sklearn_compat import Interval, StrOptions, _num_samples
 from .._utils import warn_user
 from ..base import number_clients, split_client_column
@@ -31,7 +32,7 @@ class _ClientSplitter(BaseEstimator):
         y : array-like of shape (n_samples,), default=None
             Labels.
         groups : array-like of shape (n_samples,), default=None
-            Client of each row, for callers that only know groups.
+            Client of each sample, for callers that only support groups.
         client_ids : array-like of shape (n_samples,), default=None
             Client of each row.
 
@@ -78,12 +79,13 @@ class _ClientSplitter(BaseEstimator):
         return given[0]
 
 
+@document
 class StratifiedClientKFold(_ClientSplitter):
     """K-fold cross-validation, stratified by client and class.
 
-    Every fold has nearly the same share of each (client, class) cell. Cells with fewer
-    rows than folds are spread over some of the folds. The row of a client that has no
-    other is always in training.
+    Every fold contains nearly the same fraction of each (client, class) cell. Cells
+    with fewer samples than folds are spread over some of the folds. If a client has a
+    single sample, it is always used for training.
 
     Parameters
     ----------
@@ -93,13 +95,12 @@ class StratifiedClientKFold(_ClientSplitter):
         Whether to shuffle the rows of each cell first.
     random_state : int, RandomState instance or None, default=None
         Used when ``shuffle=True``.
-    client_column : str or int, default=None
-        Column of X that holds the ids. None means that they are passed.
+    {client_column}
 
     See Also
     --------
-    CellHoldoutKFold : Also asks for classes that a client has never seen.
-    LeaveOneClientOut : Asks for clients that were never seen.
+    CellHoldoutKFold : Also tests classes that a client has never seen.
+    LeaveOneClientOut : Tests clients that were never seen.
 
     Examples
     --------
@@ -132,6 +133,7 @@ class StratifiedClientKFold(_ClientSplitter):
         return _stratified_folds(y, clients, self.n_splits, rng)
 
 
+@document
 class LeaveOneClientOut(_ClientSplitter):
     """Each client in turn is the test set, as a site that was never seen.
 
@@ -139,8 +141,7 @@ class LeaveOneClientOut(_ClientSplitter):
 
     Parameters
     ----------
-    client_column : str or int, default=None
-        Column of X that holds the ids. None means that they are passed.
+    {client_column}
 
     See Also
     --------
@@ -173,14 +174,15 @@ class LeaveOneClientOut(_ClientSplitter):
         return [test for _, test in LeaveOneGroupOut().split(y, groups=clients)]
 
 
+@document
 class CellHoldoutKFold(StratifiedClientKFold):
-    """Cross-validation that also asks for classes a client has never seen.
+    """Cross-validation that also tests classes a client has never seen.
 
-    Under label shift, ordinary folds repeat the training data: a class is found where
-    it always was, so a classifier that recognises the site scores well, and alignment
-    seems to hurt. At deployment a site meets classes that it had no row of. Here some
-    folds hold out whole (client, class) cells, in the proportion in which cells are
-    absent from the data; the other folds are ordinary stratified ones.
+    Under label shift, ordinary folds repeat the training data: each site has the same
+    classes, so a classifier that recognizes the site scores well, and alignment seems
+    to hurt. At deployment, sites meet classes of which they had no samples. Here, some
+    folds hold out whole (client, class) cells. Their fraction is the fraction of cells
+    that are absent from the data. The other folds are stratified.
 
     Read more in the :doc:`User Guide </user_guide/choosing_tau>`.
 
@@ -189,28 +191,27 @@ class CellHoldoutKFold(StratifiedClientKFold):
     n_splits : int, default=10
         Number of folds.
     unseen : "auto" or float in [0, 1], default="auto"
-        Share of folds that hold out cells. "auto" is the share of (client, class) cells
-        without a row. 0 is plain stratified cross-validation: right if every site keeps
-        the label mix that it has.
+        Fraction of folds that hold out cells. ``"auto"`` is the fraction of (client,
+        class) cells without samples. 0 is stratified cross-validation, which is right
+        if every site keeps its class distribution.
     min_cell : int, default=4
-        A cell is only held out if its class keeps this many rows at another client.
+        Minimum number of samples of the class that remain at another client when a cell
+        is held out.
     min_client : int, default=10
-        A cell is only held out if its client keeps this many rows.
+        Minimum number of samples that remain at the client when a cell is held out.
     shuffle : bool, default=False
-        Whether to shuffle rows and cells first.
+        Whether to shuffle samples and cells first.
     random_state : int, RandomState instance or None, default=None
         Used when ``shuffle=True``.
-    client_column : str or int, default=None
-        Column of X that holds the ids. None means that they are passed.
+    {client_column}
 
     See Also
     --------
-    StratifiedClientKFold : What it is when no cell is absent.
+    StratifiedClientKFold : Equivalent if no cell is absent.
 
     Notes
     -----
-    The assumption behind ``unseen="auto"``: labels at deployment are not skewed as they
-    are in training.
+    ``unseen="auto"`` assumes that labels at deployment are not skewed as in training.
 
     Examples
     --------

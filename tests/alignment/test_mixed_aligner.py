@@ -416,6 +416,23 @@ def test_rows_of_a_newcomer_that_come_later_move_nobody_else():
     )
 
 
+def test_labels_of_a_newcomer_that_come_later_take_the_place_of_predicted_ones():
+    aligner = founders("auto").add_client(X[NEW], "Vigo")
+    assert aligner.cells_["Vigo"] == {}
+    offset = aligner.fits_["Vigo"].offset
+    assert np.array_equal(aligner.client_offsets_[-1], offset)
+    # more samples of another client change the model, but not this offset
+    aligner.partial_fit(X[HERE][:9], Y[HERE][:9], client_ids=IDS[HERE][:9])
+    assert np.array_equal(aligner.client_offsets_[-1], offset)
+    aligner = founders("auto").add_client(X[NEW], "Vigo")
+    aligner.partial_fit(X[NEW], Y[NEW], client_ids="Vigo")
+    with_labels = founders("auto").add_client(X[NEW], "Vigo", Y[NEW])
+    assert aligner.fits_ == {}
+    np.testing.assert_allclose(
+        aligner.client_offsets_[-1], with_labels.client_offsets_[-1], atol=1e-12
+    )
+
+
 # ------------------------------------------------------- scikit-learn and frames
 
 

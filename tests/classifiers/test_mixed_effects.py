@@ -940,6 +940,19 @@ def test_unknown_client_adapts_as_if_added():
     )
 
 
+@over(["identity", "adapt"], "policy")
+@over(["pooled", "client"], "priors")
+def test_unknown_clients_do_not_change_predictions_for_known_ones(policy, priors):
+    others = ~BERN
+    rows = X[others], Y[others], IDS[others]
+    classifier = fitted("auto", *rows, unknown_client=policy, priors=priors)
+    expected = scores(classifier, X[others], IDS[others])
+    together = scores(classifier)
+    np.testing.assert_allclose(together[others], expected, atol=1e-12)
+    alone = scores(classifier, X[BERN], "Bern")
+    np.testing.assert_allclose(together[BERN], alone, atol=1e-12)
+
+
 def test_newcomer_that_left_can_come_again_with_other_rows():
     classifier = fitted()
     classifier.add_client(X[BERN], "Rome")
