@@ -14,6 +14,7 @@ from skslot._utils import pack_triangle, triangle_order, unpack_triangle
 from skslot.exchange import (
     AlignmentReference,
     ClientStatistics,
+    FeatureScale,
     Message,
     MessageError,
 )
@@ -238,3 +239,18 @@ def test_number_of_features_comes_from_an_array_or_is_missed():
     assert Sizes(np.zeros((2, 5))).n_features == 5
     with pytest.raises(TypeError, match="Nothing needs an array of size 'm'"):
         _ = Nothing("a").n_features
+
+
+def test_float64_changes_no_bit_of_what_a_client_sends():
+    """Exactly symmetric in memory, a covariance comes back as it was."""
+    X = np.random.default_rng(0).normal(3, 2, size=(5000, 40))
+    aligner = FederatedOTAligner()
+    for rows in (X[:50], X):  # in one tile, and in several
+        message = aligner.client_update(rows, client="A")
+        assert np.array_equal(message.covariance, message.covariance.T)
+        assert ClientStatistics.from_bytes(message.to_bytes("float64")) == message
+
+
+def test_a_message_without_statistics_of_a_client_says_so():
+    with pytest.raises(TypeError, match="FeatureScale contains no statistics"):
+        FeatureScale(np.zeros(3), 1.0).client_statistics()

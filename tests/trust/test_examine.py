@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from skslot import FedCGSClassifier
 from skslot.statistics import class_means
 from skslot.trust import ClientFacts, ClientsReport, examine_clients
 
@@ -218,6 +219,17 @@ def test_later_figures_and_all_reasons_are_in_a_merged_report():
     assert merged[1].distance == features[1].distance
     assert "smaller" in merged[0].reason
     assert merged[0].head_ratio == pytest.approx(1e-4)
+
+
+def test_messages_are_examined_as_the_server_step_does():
+    clients = rows_of(4)
+    clients[1] = 1000 * clients[1][0], clients[1][1]
+    site = FedCGSClassifier(screen=None)
+    messages = [site.client_update(*rows, client=c) for c, rows in clients.items()]
+    report = examine_clients(iter(messages))
+    assert list(report.outliers) == [1]
+    assert str(report) == str(site.server_aggregate(messages).clients_report_)
+    assert str(report) == str(examine_clients([m.facts() for m in messages]))
 
 
 def test_names_that_would_break_lines_are_quoted():
