@@ -98,6 +98,12 @@ def shorten(values, most=10):
     return f"[{shown}{rest}]"
 
 
+def short(value, length=60):
+    """Representation of what somebody sent, cut to a length."""
+    text = repr(value)
+    return text if len(text) <= length else f"{text[: length - 3]}..."
+
+
 def column_differences(names, others, whose):
     """How columns differ from those of another file or client.
 
@@ -242,6 +248,16 @@ def map_in_order(function, items, n_jobs):
             finally:
                 for each in waiting:
                     each.cancel()
+
+
+class Restartable:
+    """Iterable that begins anew on each loop."""
+
+    def __init__(self, start):
+        self.start = start
+
+    def __iter__(self):
+        return self.start()
 
 
 # ------------------------------------------------------------------ arrays

@@ -52,12 +52,6 @@ def test_private_imports_are_found_wherever_they_hide(source, found):
     assert private_names_of_scikit_learn(source) == found
 
 
-# Private names that another package uses, and why they are not public.
-BACK_DOORS = {
-    "RowsOfClients": "rows that a file and an experiment select in the same way",
-}
-
-
 def test_packages_know_each_other_by_public_names():
     found = set()
     for path in PACKAGE.rglob("*.py"):
@@ -66,5 +60,4 @@ def test_packages_know_each_other_by_public_names():
                 package, _, module = node.module.partition(".")
                 if module and not package.startswith("_"):
                     found |= {alias.name for alias in node.names}
-    assert found == BACK_DOORS.keys()
-    assert len(found) <= 8
+    assert found == set()

@@ -42,8 +42,7 @@ from sklearn.preprocessing import StandardScaler
 from skslot import FedCGSClassifier, FederatedOTAligner, MixedEffectsClassifier
 from skslot.experiments import FeatureSet
 from skslot.model_selection import dirichlet_label_shift
-from skslot.statistics import class_means
-from skslot.trust import ClientFacts, examine_clients
+from skslot.trust import examine_clients
 
 METHODS = {
     "FedCGS": FedCGSClassifier(),
@@ -175,17 +174,11 @@ def run_attacks(data, methods, alpha, seeds):
 # ------------------------------------------------------------------- honest sites
 
 
-def facts_of_clients(X, y, client_ids):
+def messages_of_clients(X, y, client_ids):
     return [
-        ClientFacts.from_moments(
-            client,
-            len(rows),
-            rows.mean(axis=0),
-            rows.var(axis=0),
-            class_means(rows, y[client_ids == client]),
-        )
+        FedCGSClassifier().client_update(X[own], y[own], client=client)
         for client in np.unique(client_ids)
-        for rows in [X[client_ids == client]]
+        for own in [client_ids == client]
     ]
 
 
@@ -216,8 +209,8 @@ def run_honest(data, seeds):
             train, _ = split(data, alpha, seed)
             X, y, ids = data.X[train], data.y[train], np.asarray(data.client_ids[train])
             for name, (rows, groups) in groupings(ids, seed).items():
-                facts = facts_of_clients(X[rows], y[rows], groups[rows])
-                report = examine_clients(facts)
+                messages = messages_of_clients(X[rows], y[rows], groups[rows])
+                report = examine_clients(messages)
                 found.setdefault((name, alpha), []).append(
                     [
                         bool(report.outliers),

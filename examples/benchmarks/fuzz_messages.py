@@ -121,13 +121,20 @@ def examples(n_features, seed=0):
         ]
     ]
     total = covariance + scatter_of(counts, means)
-    effects = (means, means / 2, covariance, np.array([0.5, 4.0, 0.25]))
-    shares, facts = np.array([0.5, 0.2, 0.3]), (0.3, True, False, ["A", "B"])
+    estimated = means, means / 2, np.array([0.5, 4.0, 0.25]), True
     mixed = [
         MixedEffectsModel(
-            ["a", "b", "c"], counts + 1, np.array([2, 1, 1]), *effects, shares, *rest
+            counts + 1.0,
+            np.array([2, 1, 1]),
+            *estimated,
+            ["a", "b", "c"],
+            covariance,
+            0.1,
+            np.array([0.5, 0.2, 0.3]),
+            reference,
+            *(0.3, True, False, ["A", "B"], encoder),
         )
-        for rest in [(covariance, *facts, "encoder"), (none, *facts)]
+        for reference, encoder in [(covariance, "encoder"), (none, None)]
     ]
     chosen = components, means, np.array([6.0, 6.0, 30.0])
     soft = np.array([[0.75, 0.25], [0.5, 0.5], [0.0, 1.0]])

@@ -1,7 +1,7 @@
 """Aligners: transformers that move the features of each client towards the others."""
 
-from ._base import ClientMap, FederatedAligner, MixedEffectsMap
-from ._mixed_effects import MixedEffectsAligner
+from ._base import ClientMap, FederatedAligner
+from ._mixed_effects import MixedEffectsAligner, MixedEffectsMap
 from ._optimal_transport import (
     AlignmentWarning,
     FederatedOTAligner,

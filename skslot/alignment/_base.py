@@ -1,8 +1,6 @@
 """What aligners have in common: a map for each client, and how samples are mapped."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from functools import cached_property
 from numbers import Integral
 
 import numpy as np
@@ -152,97 +150,6 @@ class ClientMap:
                 f"{self.n_features}."
             )
         return X
-
-
-@dataclass(frozen=True, eq=False)
-class MixedEffectsMap(ClientMap):
-    """Takes the effect of one client out of its features.
-
-    Made by :meth:`skslot.MixedEffectsAligner.client_map`.
-
-    Parameters
-    ----------
-    mean : ndarray of shape (n_features,)
-        Mean of the client.
-    matrix : ndarray of shape (n_features, n_features) or None
-        Linear part of the full optimal-transport map; None without one.
-    offset : ndarray of shape (n_features,)
-        Offset of the client, which is subtracted.
-    tau : float
-        Strength of the linear part: 0 leaves it out, 1 is the full map. It stretches
-        rows around their mean, which it does not move.
-
-    See Also
-    --------
-    TransportMap : A map that moves the mean towards that of all clients.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skslot.alignment import MixedEffectsMap
-    >>> moved = MixedEffectsMap(np.zeros(1), None, np.array([2.0]), tau=0.0)
-    >>> moved.transform([[5.0]])
-    array([[3.]])
-    """
-
-    mean: np.ndarray
-    matrix: np.ndarray | None
-    offset: np.ndarray
-    tau: float
-
-    def __repr__(self):
-        return f"MixedEffectsMap(n_features={self.n_features}, tau={self.tau:g})"
-
-    @classmethod
-    def identity(cls, n_features):
-        """Map that leaves rows as they are.
-
-        Parameters
-        ----------
-        n_features : int
-            Number of features.
-
-        Returns
-        -------
-        map : MixedEffectsMap
-            The map without offset.
-        """
-        return cls(np.zeros(n_features), None, np.zeros(n_features), tau=0.0)
-
-    @property
-    def n_features(self):
-        """Number of features."""
-        return len(self.mean)
-
-    def at(self, share):
-        """Go only a part of the way.
-
-        Parameters
-        ----------
-        share : float
-            0 leaves rows as they are, 1 is the whole map.
-
-        Returns
-        -------
-        map : MixedEffectsMap
-            A new map.
-        """
-        if not 0 <= share <= 1:
-            raise ValueError(f"share must lie in [0, 1], got {share!r}.")
-        return replace(self, offset=share * self.offset, tau=share * self.tau)
-
-    @property
-    def _centre(self):
-        return self.mean, self.mean - self.offset
-
-    @cached_property
-    def affine(self):
-        """Matrix, None for the identity, and offset, which is added."""
-        if self.matrix is None:
-            return None, -self.offset
-        matrix = self.tau * self.matrix
-        matrix[np.diag_indices_from(matrix)] += 1.0 - self.tau
-        return matrix, self.mean - matrix @ self.mean - self.offset
 
 
 def move_rows(X, groups, maps, back=False):

@@ -1,21 +1,19 @@
 """MixedEffectsAligner: offsets of clients by a random-effects model."""
 
-from collections import deque
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from numbers import Real
-from typing import NamedTuple
 
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_memory
 
 from .. import __version__
 from .._docstrings import document
 from .._sklearn_compat import Interval, StrOptions
-from .._utils import map_in_order, number_unnamed, shorten, warn_user
+from .._utils import Restartable, ignored, map_in_order, shorten, warn_user
 from ..base import check_classes_agreed
 from ..exchange import (
-    AlignmentReference,
     ClassStatistics,
     ClientStatistics,
     Message,
@@ -23,27 +21,27 @@ from ..exchange import (
     check_same_features,
     receive,
 )
+from ..geometry import bures_barycenter, transport_matrix
 from ..statistics import (
     Cells,
     FeatureMoments,
-    MixedEffects,
-    VarianceComponents,
-    WithinCovariance,
-    average_rows,
     class_means,
     fit_mixed_effects,
     fit_unlabelled,
     floor_shrinkage,
     is_constant,
+    lift_eigenvalues,
+    shrink_covariance,
     shrinkage_coefficient,
+    stack_class_means,
+    within_covariance,
 )
-from ._base import MixedEffectsMap, SolvedAligner, merge_cells
-from ._optimal_transport import Restartable, full_map, solve_reference, survey
+from ._base import ClientMap, SolvedAligner, merge_cells
 
-# Strengths of linear maps below this change nothing that matters.
-LEAST_STRENGTH = 1e-3
+# Linear maps of a smaller strength change nothing that matters.
+LEAST_TAU = 1e-3
 # How the covariance that linear maps lead to is solved for.
-SOLVER = "anderson", 1e-8, 100
+SOLVER = {"solver": "anderson", "tol": 1e-8, "max_iter": 100}
 
 
 @document
@@ -60,10 +58,14 @@ class MixedEffectsAligner(SolvedAligner):
     Parameters
     ----------
     tau : float in [0, 1] or "auto", default=0
-        Strength of an additional linear map, which moves the covariance of each client
-        towards the barycenter of all clients. It works as in
+        Strength of an additional linear map: the covariance of each client is moved
+        this part of the way to the barycenter of all clients, as in
         :class:`FederatedOTAligner`, but around the mean of the client. ``"auto"``
-        computes it from the variances and the number of samples of each client.
+        derives it from the variances, and for each client from its number of samples.
+    within_shrinkage : {"clients", "oas"} or float in [0, 1], default="clients"
+        Weight of the identity in the covariance within classes, which predicts the
+        labels of clients that join without. ``"clients"`` derives it from the
+        differences between clients, ``"oas"`` from the number of samples.
     {unknown_client}
     {privacy}
     {client_column}
@@ -83,14 +85,19 @@ class MixedEffectsAligner(SolvedAligner):
     {tau_}
     {converged_}
     reference_ : MixedEffectsModel
-        Message of the server.
-    maps_ : list of MixedEffectsMap
-        Map of each client.
+        Fitted model, which is the message of the server to all clients.
+    maps_ : mapping of MixedEffectsMap
+        Map of each client, by its id.
+    cells_ : dict
+        For each client a dict of its classes, with the number of samples and their
+        mean after the linear map. Empty for a client that joined without labels.
+    fits_ : dict of SiteFit
+        Estimates for each client that joined without labels.
     statistics_ : list of ClassStatistics
-        Message of each client. Clients that joined without labels have no class counts.
+        Message of each client, without labels if it joined without.
     {means_}
     covariances_ : ndarray of shape (n_clients, n_features, n_features)
-        Covariance of each client used by linear maps, shrunk by "oas".
+        Covariance of each client, shrunk by "oas" as for linear maps.
     {clients_report_}
     {n_features_in_}
     {feature_names_in_}
@@ -124,12 +131,17 @@ class MixedEffectsAligner(SolvedAligner):
     _parameter_constraints: dict = {
         **SolvedAligner._parameter_constraints,
         "tau": [Interval(Real, 0, 1, closed="both"), StrOptions({"auto"})],
+        "within_shrinkage": [
+            StrOptions({"clients", "oas"}),
+            Interval(Real, 0, 1, closed="both"),
+        ],
     }
 
     def __init__(
         self,
         tau=0,
         *,
+        within_shrinkage="clients",
         unknown_client="error",
         privacy=None,
         client_column=None,
@@ -140,6 +152,7 @@ class MixedEffectsAligner(SolvedAligner):
         verbose=0,
     ):
         self.tau = tau
+        self.within_shrinkage = within_shrinkage
         self.unknown_client = unknown_client
         self.privacy = privacy
         self.client_column = client_column
@@ -194,62 +207,114 @@ class MixedEffectsAligner(SolvedAligner):
             Map that aligns features of this client without the estimator.
         """
         self._validate_params()
-        _check_fits(reference, message)
-        return alignment_of_message(reference).make_map(message)
+        check_fits(reference, message)
+        return map_of_client(reference, message)
+
+    @classmethod
+    def from_model(cls, model, statistics=None):
+        """Make the aligner of a site from the model of a server.
+
+        Parameters
+        ----------
+        model : MixedEffectsModel
+            The ``reference_`` of the server.
+        statistics : ClassStatistics, default=None
+            Message that the site had sent. If None, the site joins by
+            :meth:`add_client`.
+
+        Returns
+        -------
+        aligner : MixedEffectsAligner
+            Fitted aligner for this site only.
+        """
+        if not isinstance(model, MixedEffectsModel):
+            raise TypeError(
+                f"model must be a MixedEffectsModel, got a {type(model).__name__}; "
+                "files and bytes are read by skslot.exchange.load_message."
+            )
+        aligner = cls(tau="auto" if model.by_rows else model.tau)
+        alignment = MixedAlignment(model, {}, {})
+        messages = []
+        if statistics is not None:
+            check_fits(model, statistics)
+            alignment, messages = alignment.with_client(statistics), [statistics]
+        aligner._keep(receive(messages, Message), {}, alignment)
+        aligner.n_features_in_ = model.n_features
+        return aligner
 
     # ------------------------------------------------------------ what was fitted
 
     @property
+    def reference_(self):
+        """Fitted model, which is the message of the server to all clients."""
+        return self._aligned().model
+
+    @property
     def classes_(self):
         """Labels that at least one client holds."""
-        return np.array(self._aligned().labels)
+        return np.array(self.reference_.classes)
 
     @property
     def variance_components_(self):
         """Variance of each kind of effect."""
-        client, label, interaction = self._aligned().model.components
-        return {"client": client, "class": label, "interaction": interaction}
-
-    @property
-    def client_offsets_(self):
-        """What is subtracted from the features of each client."""
-        return np.array([each.offset for each in self.maps_.values()])
+        components = self.reference_.components.tolist()
+        return dict(zip(("client", "class", "interaction"), components, strict=True))
 
     @property
     def class_means_(self):
         """Mean of each class over clients, without their offsets."""
-        return self._aligned().model.means
-
-    @property
-    def tau_(self):
-        """Strength of the linear map of each client."""
-        return np.array(list(self._aligned().taus.values()))
+        return self.reference_.means
 
     @property
     def converged_(self):
         """Whether the search for the variances converged."""
-        return self._aligned().model.converged
+        return self.reference_.converged
 
     @property
-    def reference_(self):
-        """Message of the server."""
-        return self._message(self._covariance_within())
+    def client_offsets_(self):
+        """Offset of each client."""
+        alignment = self._aligned()
+        return np.array([alignment.offset(each) for each in alignment.clients])
+
+    @property
+    def tau_(self):
+        """Strength of the linear map of each client."""
+        alignment = self._aligned()
+        return np.array([alignment.tau(each) for each in alignment.clients])
+
+    @property
+    def cells_(self):
+        """Class means of each client, after its linear map."""
+        return self._aligned().cells
+
+    @property
+    def fits_(self):
+        """Estimates for clients that joined without labels."""
+        joined = self._joined.items()
+        fits = {client: fit_of(message) for client, message in joined}
+        return {client: fit for client, fit in fits.items() if fit is not None}
 
     @property
     def statistics_(self):
-        """Message of each client; without classes if these were guessed."""
-        return [self._message_of(client) for client in self._aligned().clients]
+        """Message of each client; without classes if these were predicted."""
+        return [
+            self._joined.get(client) or self._received.sent_by(client)
+            for client in self._aligned().clients
+        ]
 
     @property
     def means_(self):
         """Mean of each client."""
-        return np.array([self._site_of(each).mean for each in self._aligned().clients])
+        return np.array([message.mean for message in self.statistics_])
 
     @property
     def covariances_(self):
         """Shrunk covariance of each client."""
-        sites = map(self._site_of, self._aligned().clients)
-        return np.array([site.gaussian().shrunk_covariance for site in sites])
+        messages = (
+            self._joined.get(client) or self._received.of_client(client)
+            for client in self._aligned().clients
+        )
+        return np.array([shrunk_by_oas(message) for message in messages])
 
     # ------------------------------------------------------------------- helpers
 
@@ -259,442 +324,153 @@ class MixedEffectsAligner(SolvedAligner):
         "needs none."
     )
 
+    def _identity(self, n_features):
+        return MixedEffectsMap.identity(n_features)
+
     def _summarize(self, X, y, client):
         moments = FeatureMoments.from_rows(X)
         return ClassStatistics.from_moments(moments, class_means(X, y), client=client)
 
     def _merge(self, message, added):
+        if isinstance(message, ClientStatistics):
+            return added  # labels take the place of predicted ones
         moments, cells = merge_cells(message, added)
-        if isinstance(message, Site):
-            return message._replace(moments=moments, class_cells=cells)
         return ClassStatistics.from_moments(moments, cells, client=message.client)
 
     def _solver(self, received):
-        return partial(solve_mixed_effects, received, tau=self.tau, memory=self.memory)
-
-    def _identity(self, n_features):
-        return MixedEffectsMap.identity(n_features)
-
-    def _keep(self, received, joined, alignment=None):
-        super()._keep(received, joined, alignment)
-        self._covariance = None
-
-    def _within(self, shrinkage="clients"):
-        """Covariance within classes and its shrinkage."""
-        sites = map(site_of_message, self._received)
-        return within_covariance(sites, self._aligned(), self.n_jobs).shrunk(shrinkage)
-
-    def _covariance_within(self):
-        """Covariance within classes, computed when it is first needed."""
-        if self._covariance is None:
-            self._covariance = self._within()[0]
-        return self._covariance
-
-    def _message(self, covariance, priors=None, by_client=False):
-        """The message to all clients."""
-        return model_message(self._aligned(), covariance, priors, by_client)
-
-    def _message_of(self, client):
-        """What a client sent or would send, without labels if it had to guess them."""
-        if client in self._joined:
-            return self._joined[client].message()
-        return self._received.sent_by(client)
-
-    def _site_of(self, client):
-        """What is known of a client, in fit or since."""
-        if client in self._joined:
-            return self._joined[client]
-        return site_of_message(self._received.of_client(client))
+        return partial(
+            solve_mixed_effects,
+            received,
+            tau=self.tau,
+            shrinkage=self.within_shrinkage,
+            memory=self.memory,
+        )
 
     def _newcomer(self, X, y, client):
-        """Cells of a client that joins later; if it has no labels, they are guessed."""
-        alignment = self._aligned()
-        moments = FeatureMoments.from_rows(X)
+        """Message of a client that joins later; without labels, they are predicted."""
+        model, moments = self._aligned().model, FeatureMoments.from_rows(X)
         if y is not None:
             means = class_means(X, self._check_labels(y, X))
-            check_classes_known(means, alignment.labels, client)
-            return Site.of_moments(client, moments, means)
-        # linear maps do not depend on labels
-        anything = {alignment.labels[0]: (len(X), moments.mean)}
-        linear = alignment.linear_map(Site.of_moments(client, moments, anything))
+            check_classes_known(means, model.classes, client)
+            return ClassStatistics.from_moments(moments, means, client=client)
+        message = ClientStatistics.from_moments(moments, "oas", client)
+        linear = linear_map_of(model, message)
         rows = linear._move(X.astype(np.float64, copy=False))
-        fit = fit_unlabelled(alignment.model, self._covariance_within(), rows)
-        means = linear._move_back(fit.means)
-        cells = zip(alignment.labels, fit.counts.tolist(), means, strict=True)
-        held = {label: (count, mean) for label, count, mean in cells if count > 0}
-        return Site.of_moments(client, moments, held, fit)
-
-    def _adopt(self, message, statistics):
-        """Take over the model of a server, at a site that knows itself at most."""
-        alignment = alignment_of_message(message)
-        if statistics is not None:
-            _check_fits(message, statistics)
-            alignment = alignment.with_client(statistics)
-        messages = [] if statistics is None else [statistics]
-        self._keep(receive(messages, Message), {}, alignment)
-        self._covariance = message.covariance
-        self.n_features_in_ = message.n_features
-        return self
+        vars(message)["fit"] = fit_unlabelled(model, model.covariance, rows)
+        return message
 
 
-def _check_fits(model, message):
-    """Refuse a message on other features or classes than those of a model."""
-    check_same_features(model, message)
-    site = site_of_message(message)
-    check_classes_known(site.cells(), model.classes, site.client)
+@dataclass(frozen=True, eq=False)
+class MixedEffectsMap(ClientMap):
+    """Map that subtracts the effect of one client from its features.
 
+    Made by :meth:`skslot.MixedEffectsAligner.client_map`.
 
-# ----------------------------------------------------------------- one client
+    Parameters
+    ----------
+    mean : ndarray of shape (n_features,)
+        Mean of the client.
+    matrix : ndarray of shape (n_features, n_features) or None
+        Linear part of the full optimal-transport map. None leaves it out.
+    offset : ndarray of shape (n_features,)
+        Offset of the client, which is subtracted.
+    tau : float
+        Strength of the linear part: 0 leaves it out, 1 is the full map. It transforms
+        samples around the mean of the client.
 
+    See Also
+    --------
+    TransportMap : Map that also moves the mean of the client towards the reference.
 
-class Site(NamedTuple):
-    """A client as the model sees it: the cells that it holds, and its covariance.
-
-    ``class_cells`` has the number of rows and the mean of each class, by label, and
-    ``sample`` is the covariance of all rows without shrinkage. A client that joined
-    later has the ``moments`` of its rows and, if its labels were predicted, the
-    ``guess``.
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skslot.alignment import MixedEffectsMap
+    >>> moved = MixedEffectsMap(np.zeros(1), None, np.array([2.0]), tau=0.0)
+    >>> moved.transform([[5.0]])
+    array([[3.]])
     """
 
-    client: object
-    class_cells: dict
-    sample: np.ndarray
-    encoder: str | None = None
-    moments: FeatureMoments | None = None
-    guess: object = None
+    mean: np.ndarray
+    matrix: np.ndarray | None
+    offset: np.ndarray
+    tau: float
+
+    def __repr__(self):
+        return f"MixedEffectsMap(n_features={self.n_features}, tau={self.tau:g})"
 
     @classmethod
-    def of_moments(cls, client, moments, cells, guess=None):
-        """Describe a client that joins later."""
-        sample = moments.sample_covariance()
-        return cls(client, cells, sample, moments=moments, guess=guess)
+    def identity(cls, n_features):
+        """Make the map that leaves samples as they are.
 
-    def cells(self):
-        """Number of rows and mean of each class, by label."""
-        return self.class_cells
+        Parameters
+        ----------
+        n_features : int
+            Number of features.
 
-    def message(self):
-        """What the client would send; without classes if these were guessed."""
-        if self.guess is not None:
-            return self.gaussian()
-        return ClassStatistics.from_moments(
-            self.moments, self.class_cells, client=self.client
-        )
-
-    @property
-    def counts(self):
-        """Number of rows of each class that it holds."""
-        counts = [count for count, _ in self.class_cells.values()]
-        return np.array(counts, dtype=np.float64)
-
-    @property
-    def means(self):
-        """Mean of each class that it holds."""
-        return np.array([mean for _, mean in self.class_cells.values()])
-
-    @property
-    def n_samples(self):
-        """Number of rows."""
-        return self.counts.sum()
-
-    @property
-    def mean(self):
-        """Mean of all rows."""
-        return average_rows(self.means, self.counts)
-
-    def scatter(self):
-        """Products of deviations of rows from the means of their cells, summed."""
-        apart = self.means - self.mean
-        return self.n_samples * self.sample - (apart.T * self.counts) @ apart
-
-    def within(self):
-        """Trace of the scatter."""
-        between = self.counts @ np.square(self.means - self.mean).sum(axis=1)
-        return max(self.n_samples * np.trace(self.sample) - between, 0.0)
-
-    def gaussian(self, shrinkage=None):
-        """Mean and shrunk covariance, for the linear map.
-
-        Who has computed the ``shrinkage`` before passes it.
+        Returns
+        -------
+        map : MixedEffectsMap
+            The map without offset.
         """
-        n_samples = round(self.n_samples)
-        if shrinkage is None:
-            coefficient = shrinkage_coefficient("oas", self.sample, n_samples)
-            shrinkage = floor_shrinkage(self.sample, coefficient)
-        return ClientStatistics(
-            n_samples, self.mean, self.sample, shrinkage, self.client, self.encoder
-        )
+        return cls(np.zeros(n_features), None, np.zeros(n_features), tau=0.0)
+
+    @property
+    def n_features(self):
+        """Number of features."""
+        return len(self.mean)
+
+    def at(self, share):
+        """Scale the map.
+
+        Parameters
+        ----------
+        share : float
+            0 leaves samples as they are, 1 is the whole map.
+
+        Returns
+        -------
+        map : MixedEffectsMap
+            A new map.
+        """
+        if not 0 <= share <= 1:
+            raise ValueError(f"share must lie in [0, 1], got {share!r}.")
+        return replace(self, offset=share * self.offset, tau=share * self.tau)
+
+    @property
+    def _centre(self):
+        return self.mean, self.mean - self.offset
+
+    @cached_property
+    def affine(self):
+        """Matrix, None for the identity, and offset, which is added."""
+        if self.matrix is None:
+            return None, -self.offset
+        matrix = self.tau * self.matrix
+        matrix[np.diag_indices_from(matrix)] += 1.0 - self.tau
+        return matrix, self.mean - matrix @ self.mean - self.offset
 
 
-def site_of_message(message):
-    """Describe a client by its message."""
+# ------------------------------------------------------------------ one client
+
+
+def check_describes_classes(message):
+    """Reject a message without class means or covariance."""
     if not message.describes_classes:
         raise ValueError(
             f"mixed effects need labels, but client {message.client!r} sent a "
             f"{type(message).__name__} without any; pass y to client_update, or let "
             "the client join when the others are fitted."
         )
-    if not message.covariance.size:
+    if message.variances is None:
         raise ValueError(
             f"client {message.client!r} sent no covariance; its classifier needs the "
             "aligner too."
         )
-    return Site(message.client, message.cells(), message.covariance, message.encoder)
-
-
-# ------------------------------------------------------------------ all clients
-
-
-@dataclass(frozen=True)
-class MixedAlignment:
-    """The model of all clients, and a map for each of them.
-
-    ``founders`` are the clients that the model was fitted to. ``sites`` has the cells
-    of each client, after its linear map; ``maps`` its map, unless there are too many
-    linear ones to keep. ``reference`` is what linear maps lead to, or None.
-    """
-
-    labels: list
-    model: MixedEffects
-    founders: list
-    strength: float
-    by_rows: bool
-    reference: AlignmentReference | None
-    sites: dict
-    taus: dict
-    maps: dict
-    encoder: str | None
-
-    @property
-    def clients(self):
-        """Ids of all clients."""
-        return list(self.sites)
-
-    @property
-    def n_features(self):
-        """Number of features."""
-        return self.model.means.shape[1]
-
-    def linear_map(self, site):
-        """Map of a client without its offset."""
-        tau = strength_of(self.strength, self.by_rows, site.n_samples, self.n_features)
-        return linear_map(site, tau, self.reference)
-
-    def rows_and_means(self, cells):
-        """Numbers of rows and means of all classes; zero where there is no cell."""
-        counts = np.zeros(len(self.labels))
-        means = np.zeros((len(self.labels), self.n_features))
-        position = {label: index for index, label in enumerate(self.labels)}
-        for label, (count, mean) in cells.items():
-            counts[position[label]], means[position[label]] = count, mean
-        return counts, means
-
-    def offset_of(self, client):
-        """Offset of a client, whether the model was fitted to it or not."""
-        is_founder = client in self.founders
-        model = self.model
-        offset = model.offset if is_founder else model.offset_of_newcomer
-        return offset(*self.rows_and_means(self.sites[client]))
-
-    def make_map(self, message):
-        """Map of any client, whether it took part or not."""
-        site = message if isinstance(message, Site) else site_of_message(message)
-        return self.with_client(site).maps[site.client]
-
-    def with_client(self, message):
-        """The same with one more client, which the model is not fitted to."""
-        site = message if isinstance(message, Site) else site_of_message(message)
-        linear = self.linear_map(site)
-        sites = {**self.sites, site.client: moved_cells(site, linear)}
-        new = replace(self, sites=sites, taus={**self.taus, site.client: linear.tau})
-        offset = new.offset_of(site.client)
-        return replace(
-            new, maps={**self.maps, site.client: replace(linear, offset=offset)}
-        )
-
-    def without_client(self, client):
-        """The same without a client that the model is not fitted to."""
-        parts = {"sites": self.sites, "taus": self.taus, "maps": self.maps}
-        kept = {
-            name: {c: each for c, each in part.items() if c != client}
-            for name, part in parts.items()
-        }
-        return replace(self, **kept)
-
-
-def strength_of(strength, by_rows, n_samples, n_features):
-    """Strength of the linear map of a client: less with few rows, if it is to be."""
-    return strength * (n_samples / (n_samples + n_features) if by_rows else 1.0)
-
-
-def linear_map(site, tau, reference):
-    """Linear map of a client around its mean, towards the reference if there is one."""
-    no_offset = np.zeros(len(site.mean))
-    if tau == 0 or reference is None:
-        return MixedEffectsMap(site.mean, None, no_offset, 0.0)
-    matrix = full_map(site.gaussian(), reference).matrix
-    return MixedEffectsMap(site.mean, matrix, no_offset, float(tau))
-
-
-def solve_mixed_effects(received, *, tau, memory, n_jobs, say):
-    """Solve for the alignment of clients from their messages."""
-
-    def find_reference(found, gaussians):
-        if memory is None:
-            gaussians = Restartable(gaussians)
-            return solve_reference(found, gaussians, n_jobs, say, *SOLVER)
-        solve = check_memory(memory).cache(reference_of_list, ignore=["n_jobs", "say"])
-        return solve(found, list(gaussians()), __version__, n_jobs=n_jobs, say=say)
-
-    def sites():
-        return map(site_of_message, received)
-
-    alignment = solve_sites(sites, tau, received.in_memory, n_jobs, find_reference)
-    if not alignment.model.converged:
-        warn_user(
-            "the search for the variance components did not converge; the model is "
-            "that of the best ones found."
-        )
-    return alignment
-
-
-def reference_of_list(found, gaussians, version, n_jobs, say):
-    """What linear maps lead to; the part that is worth caching."""
-    return solve_reference(found, gaussians, n_jobs, say, *SOLVER)
-
-
-def solve_sites(sites, tau, keep_maps, n_jobs, find_reference):
-    """Alignment of clients; ``sites()`` gives them one by one, anew on each call.
-
-    Without linear maps they are read once, else once per pass of the solver and twice
-    more. ``find_reference(found, gaussians)`` solves for what these maps lead to.
-    """
-    known, within, constant = [], [], []
-
-    def first_look():
-        for site in sites():
-            facts = site.sample.diagonal(), site.mean, site.n_samples
-            if site.n_samples > 1 and is_constant(*facts).all():
-                constant.append(site.client)
-            known.append(site._replace(sample=None))
-            within.append(site.within())
-            yield site
-
-    if tau == 0:
-        deque(first_look(), maxlen=0)
-    else:
-        found = survey(map(Site.gaussian, first_look()), "samples", n_jobs)
-    if constant:
-        warn_user(
-            f"the rows of client {shorten(constant)} do not vary at all; have a look "
-            "at how its features were made. It gets an offset and no linear map."
-        )
-    names = number_unnamed([site.client for site in known])
-    labels = np.unique([label for site in known for label in site.class_cells]).tolist()
-    cells = [site.class_cells for site in known]
-    model = fit_mixed_effects(join_cells(cells, labels, sum(within)))
-    by_rows = tau == "auto"
-    strength = float(model.strength if by_rows else tau)
-    n_features = len(known[0].mean)
-    taus = [strength_of(strength, by_rows, s.n_samples, n_features) for s in known]
-    linear, reference = [linear_map(site, 0.0, None) for site in known], None
-    if max(taus) >= LEAST_STRENGTH:
-
-        def gaussians():
-            for site, facts in zip(sites(), found.summaries, strict=True):
-                yield site.gaussian(facts.shrinkage)
-
-        reference = find_reference(found, gaussians)
-        pairs = zip(sites(), taus, strict=True)
-        moved = map_in_order(
-            lambda pair: _push(*pair, reference, keep_maps), pairs, n_jobs
-        )
-        linear, cells, within = zip(*moved, strict=True)
-        model = fit_mixed_effects(join_cells(cells, labels, sum(within)))
-    else:
-        taus = [0.0] * len(known)
-    alignment = MixedAlignment(
-        labels,
-        model,
-        names,
-        strength,
-        by_rows,
-        reference,
-        dict(zip(names, cells, strict=True)),
-        dict(zip(names, taus, strict=True)),
-        {},
-        known[0].encoder,
-    )
-    maps = {
-        name: replace(each, offset=alignment.offset_of(name))
-        for name, each in zip(names, linear, strict=True)
-        if each is not None
-    }
-    return replace(alignment, maps=maps)
-
-
-def join_cells(cells, labels, within=0.0):
-    """Cells of all clients, their classes numbered by ``labels``."""
-    position = {label: index for index, label in enumerate(labels)}
-    held = [len(each) for each in cells]
-    pairs = [pair for each in cells for pair in each.values()]
-    return Cells(
-        np.repeat(np.arange(len(held)), held),
-        np.array([position[label] for each in cells for label in each]),
-        np.array([count for count, _ in pairs], dtype=np.float64),
-        np.array([mean for _, mean in pairs]),
-        within,
-    )
-
-
-def within_covariance(sites, alignment, n_jobs):
-    """Covariance of all rows around their class means, without effects of clients.
-
-    The rows of ``sites`` are moved by the maps of the alignment.
-    """
-    founders = alignment.founders
-    cells = join_cells([alignment.sites[each] for each in founders], alignment.labels)
-    offsets = np.array([alignment.offset_of(each) for each in founders])
-    shares = cells.counts / cells.class_counts[cells.label]
-    pooled = WithinCovariance(cells.counts.sum(), cells.least_variance)
-    apart = cells.means  # a copy, as large as all messages
-    apart -= offsets[cells.client]
-    apart -= cells.class_sums(shares, apart)[cells.label]
-
-    def moved(numbered):
-        position, site = numbered
-        own = cells.client == position
-        between = (apart[own].T * cells.counts[own]) @ apart[own]
-        linear = alignment.maps.get(founders[position]) or alignment.linear_map(site)
-        return site.n_samples, _moved_scatter(site, linear) + between
-
-    for n_samples, scatter in map_in_order(moved, enumerate(sites), n_jobs):
-        pooled.add(n_samples, scatter)
-    return pooled
-
-
-def _push(site, tau, reference, keep_map):
-    """Linear map of a client, and what it makes of its cells and their scatter."""
-    linear = linear_map(site, tau, reference)
-    within = max(np.trace(_moved_scatter(site, linear)), 0.0)
-    return linear if keep_map else None, moved_cells(site, linear), within
-
-
-def moved_cells(site, linear):
-    """Cells of a client after its linear map."""
-    means = linear._move(site.means) if linear.tau > 0 else site.means
-    pairs = zip(site.class_cells.items(), means, strict=True)
-    return {label: (count, mean) for (label, (count, _)), mean in pairs}
-
-
-def _moved_scatter(site, linear):
-    """Scatter of the rows of a client after its linear map."""
-    scatter, matrix = site.scatter(), linear.affine[0]
-    return scatter if matrix is None else matrix @ scatter @ matrix
 
 
 def check_classes_known(labels, known, client):
-    """Refuse labels of a newcomer that no other client has."""
+    """Reject labels of a newcomer that no other client has."""
     strangers = [label for label in labels if label not in known]
     if strangers:
         raise ValueError(
@@ -703,53 +479,232 @@ def check_classes_known(labels, known, client):
         )
 
 
-# ----------------------------------------------------------------- as a message
+def check_fits(model, message):
+    """Reject a message on other features or classes than those of a model."""
+    check_same_features(model, message)
+    check_describes_classes(message)
+    check_classes_known(message.cells(), model.classes, message.client)
 
 
-def model_message(alignment, covariance, priors=None, by_client=False):
-    """The message to all clients, from what was fitted."""
-    model, reference = alignment.model, alignment.reference
-    return MixedEffectsModel(
-        alignment.labels,
-        model.class_counts.astype(np.int64),
-        model.holders.astype(np.int64),
-        model.means,
-        model.effects,
-        (covariance + covariance.T) / 2,  # products are not quite symmetric
-        np.array(model.components),
-        model.class_shares if priors is None else priors,
-        np.empty(0) if reference is None else reference.covariance,
-        alignment.strength,
-        alignment.by_rows,
-        by_client,
-        alignment.founders,
-        alignment.encoder,
-    )
+def fit_of(message):
+    """Estimates that come with a client that joined without labels, else None."""
+    return getattr(message, "fit", None)
 
 
-def alignment_of_message(message):
-    """What was fitted, from the message to all clients; without their cells."""
-    model = MixedEffects(
-        VarianceComponents(*message.components.tolist()),
-        message.means,
-        message.effects,
-        message.class_counts.astype(np.float64),
-        message.holders,
-    )
-    reference = None
-    if message.reference_covariance.size:
-        reference = AlignmentReference(
-            np.zeros(message.n_features), message.reference_covariance, 0, 0.0
+def varies(message):
+    """Whether any feature of a client varies."""
+    facts = message.covariance.diagonal(), message.mean, message.n_samples
+    return not is_constant(*facts).all()
+
+
+def shrunk_by_oas(message):
+    """Covariance of a client for its linear map."""
+    covariance, n_samples = message.covariance, round(message.n_samples)
+    coefficient = shrinkage_coefficient("oas", covariance, n_samples)
+    return shrink_covariance(covariance, floor_shrinkage(covariance, coefficient))
+
+
+def client_tau(tau, by_rows, n_samples, n_features):
+    """Strength of the linear map of a client, lower with few samples if ``by_rows``."""
+    return tau * (n_samples / (n_samples + n_features) if by_rows else 1.0)
+
+
+def linear_map(message, tau, reference_covariance):
+    """Map of a client around its mean, without its offset."""
+    no_offset, matrix = np.zeros(len(message.mean)), None
+    if tau > 0 and reference_covariance.any() and varies(message):
+        # sent in float16, the reference may have negative eigenvalues
+        target = lift_eigenvalues(reference_covariance)
+        matrix = transport_matrix(shrunk_by_oas(message), target)
+    return MixedEffectsMap(message.mean, matrix, no_offset, float(tau))
+
+
+def linear_map_of(model, message):
+    """Map of any client, without its offset, from the fitted model."""
+    sizes = message.n_samples, model.n_features
+    tau = client_tau(model.tau, model.by_rows, *sizes)
+    return linear_map(message, tau, model.reference_covariance)
+
+
+def map_of_client(model, message):
+    """Map of any client, whether or not the model was fitted to it."""
+    linear, fit = linear_map_of(model, message), fit_of(message)
+    if fit is not None:
+        return replace(linear, offset=fit.offset)
+    cells = stack_class_means(moved_cells(message, linear), model.classes)
+    is_fitted = message.client in model.clients
+    offset = model.offset if is_fitted else model.offset_of_newcomer
+    return replace(linear, offset=offset(*cells))
+
+
+def moved_cells(message, linear):
+    """Class means of a client after its linear map."""
+    held = message.cells()
+    means = linear._move(np.array([mean for _, mean in held.values()]))
+    pairs = zip(held.items(), means, strict=True)
+    return {label: (count, mean) for (label, (count, _)), mean in pairs}
+
+
+def moved_scatter(message, linear):
+    """Scatter of a client around its class means, after its linear map."""
+    scatter, matrix = message.scatter(), linear.affine[0]
+    return scatter if matrix is None else matrix @ scatter @ matrix
+
+
+# ------------------------------------------------------------------ all clients
+
+
+@dataclass(frozen=True)
+class MixedAlignment:
+    """Fitted model, with the class means and the maps of clients.
+
+    ``cells`` contains the class means of each client after its linear map, and none for
+    clients without labels. ``maps`` contains the map of each client, unless messages
+    are in files: there are too many linear maps to keep then.
+    """
+
+    model: MixedEffectsModel
+    cells: dict
+    maps: dict
+
+    @property
+    def clients(self):
+        """Ids of all clients."""
+        return list(self.cells)
+
+    def tau(self, client):
+        """Strength of the linear map of a client."""
+        if client in self.maps:
+            return self.maps[client].tau
+        n_samples = sum(count for count, _ in self.cells[client].values())
+        facts = self.model.tau, self.model.by_rows, n_samples, self.model.n_features
+        return client_tau(*facts)
+
+    def offset(self, client):
+        """Offset of a client."""
+        if client in self.maps:
+            return self.maps[client].offset
+        cells = stack_class_means(self.cells[client], self.model.classes)
+        return self.model.offset(*cells)
+
+    def make_map(self, message):
+        """Map of any client, whether or not the model was fitted to it."""
+        return map_of_client(self.model, message)
+
+    def with_client(self, message):
+        """Add a client that the model is not fitted to."""
+        client, each = message.client, self.make_map(message)
+        linear = replace(each, offset=np.zeros_like(each.offset))
+        cells = {} if fit_of(message) else moved_cells(message, linear)
+        return replace(
+            self,
+            cells={**self.cells, client: cells},
+            maps={**self.maps, client: each},
         )
-    return MixedAlignment(
-        message.classes,
-        model,
-        message.clients,
-        message.strength,
-        message.by_rows,
-        reference,
-        {},
-        {},
-        {},
-        message.encoder,
+
+    def without_client(self, client):
+        """Remove a client that the model is not fitted to."""
+        cells = {c: each for c, each in self.cells.items() if c != client}
+        maps = {c: each for c, each in self.maps.items() if c != client}
+        return replace(self, cells=cells, maps=maps)
+
+
+def solve_mixed_effects(received, *, tau, shrinkage, memory, n_jobs, say):
+    """Fit the model to the messages of all clients, and make their maps.
+
+    Messages are read one by one, two times. Linear maps take two more, and one for each
+    iteration of the solver.
+    """
+    known = []
+    for message in received:
+        check_describes_classes(message)
+        within = max(np.trace(message.scatter()), 0.0)
+        facts = message.n_samples, varies(message), message.cells(), within
+        known.append((*facts, linear_map(message, 0.0, None)))
+    n_samples, varying, class_means, within, linear = zip(*known, strict=True)
+    names, n_features = received.names, len(linear[0].mean)
+    sizes = list(zip(names, n_samples, varying, strict=True))
+    constant = [name for name, n, does_vary in sizes if n > 1 and not does_vary]
+    if constant:
+        warn_user(
+            f"the rows of client {shorten(constant)} do not vary at all; have a look "
+            "at how its features were made. It gets an offset and no linear map."
+        )
+    classes = np.unique([label for held in class_means for label in held]).tolist()
+    cells = Cells.of_clients(class_means, classes, sum(within))
+    fitted = fit_mixed_effects(cells)
+
+    by_rows = tau == "auto"
+    tau = fitted.client_share if by_rows else float(tau)
+    taus = [client_tau(tau, by_rows, n, n_features) for n in n_samples]
+    reference = np.empty(0)
+    if max(taus) < LEAST_TAU:
+        tau = 0.0
+    else:
+        reference = np.zeros((n_features, n_features))
+        weights = [round(n) for _, n, does_vary in sizes if does_vary]
+        if weights:
+            covariances = Restartable(
+                lambda: map(shrunk_by_oas, filter(varies, received))
+            )
+            if memory is not None:
+                covariances = list(covariances)
+            solve = check_memory(memory).cache(barycenter_of, ignore=["n_jobs", "say"])
+            reference = solve(covariances, weights, __version__, n_jobs, say)
+
+        def push(message_and_tau):
+            message, tau = message_and_tau
+            each = linear_map(message, tau, reference)
+            within = max(np.trace(moved_scatter(message, each)), 0.0)
+            kept = each if received.in_memory else None
+            return moved_cells(message, each), within, kept
+
+        pairs = zip(received, taus, strict=True)
+        pushed = map_in_order(push, pairs, n_jobs)
+        class_means, within, linear = zip(*pushed, strict=True)
+        cells = Cells.of_clients(class_means, classes, sum(within))
+        fitted = fit_mixed_effects(cells)
+    if not fitted.converged:
+        warn_user(
+            "the search for the variance components did not converge; the model is "
+            "that of the best ones found."
+        )
+
+    offsets = fitted.offsets(cells)
+    deviations = cells.deviations(offsets)
+
+    def scatter_around_all(numbered):
+        index, message = numbered
+        each = linear[index] or linear_map(message, taus[index], reference)
+        own = cells.client == index
+        between = (deviations[own].T * cells.counts[own]) @ deviations[own]
+        return message.n_samples, moved_scatter(message, each) + between
+
+    scatters = map_in_order(scatter_around_all, enumerate(received), n_jobs)
+    covariance, shrinkage = within_covariance(scatters, shrinkage, cells.least_variance)
+    model = MixedEffectsModel(
+        **vars(fitted),
+        classes=classes,
+        covariance=(covariance + covariance.T) / 2,  # products are not quite symmetric
+        shrinkage=shrinkage,
+        priors=fitted.class_shares,
+        reference_covariance=reference,
+        tau=tau,
+        by_rows=by_rows,
+        by_client=False,
+        clients=names,
+        encoder=received.senders[0].encoder,
     )
+    maps = {
+        name: replace(each, offset=offset)
+        for name, each, offset in zip(names, linear, offsets, strict=True)
+        if each is not None
+    }
+    return MixedAlignment(model, dict(zip(names, class_means, strict=True)), maps)
+
+
+def barycenter_of(covariances, weights, version, n_jobs, say):
+    """Barycenter of clients; the ``version`` of the package is part of a cache key."""
+    with ignored(ConvergenceWarning):
+        options = {**SOLVER, "n_jobs": n_jobs, "progress": say}
+        return bures_barycenter(covariances, weights, **options)[0]

@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted, check_memory
 from .. import __version__
 from .._docstrings import document
 from .._sklearn_compat import Interval, StrOptions
-from .._utils import ignored, map_in_order, shorten, warn_user
+from .._utils import Restartable, ignored, map_in_order, shorten, warn_user
 from ..base import FEATURES, ClientGroups, assert_finite_by_client, check_classes_agreed
 from ..exchange import (
     AlignmentReference,
@@ -577,16 +577,6 @@ def invertible(statistics):
     """
     shrinkage = floor_shrinkage(statistics.covariance, statistics.shrinkage)
     return replace(statistics, shrinkage=shrinkage)
-
-
-class Restartable:
-    """Iterable that begins anew on each loop."""
-
-    def __init__(self, start):
-        self.start = start
-
-    def __iter__(self):
-        return self.start()
 
 
 class Survey(NamedTuple):

@@ -437,12 +437,16 @@ class FoldedHeadsMixin(ClientModelsMixin):
         if not self._is_aligned:
             return self._scores(X)
         known = set(self.aligner_.clients_.tolist())
+        aligned = None
         if not known.issuperset(groups.clients):
-            return super()._scores_by_client(X, groups)
+            aligned = self._align(X, groups)
         scores = np.empty((len(X), len(self.classes_)))
         for client, rows in zip(groups.clients, groups.rows, strict=True):
-            model = self._folded_model(client)
-            scores[rows] = X[rows] @ model.coef.T + model.intercept
+            if client in known:
+                model = self._folded_model(client)
+                scores[rows] = X[rows] @ model.coef.T + model.intercept
+            else:
+                scores[rows] = self._scores(aligned[rows])
         return scores
 
 

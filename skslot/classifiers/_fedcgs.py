@@ -3,13 +3,11 @@
 from numbers import Real
 
 import numpy as np
-from numpy.linalg import LinAlgError, cholesky, eigvalsh
 
 from .._docstrings import document
 from .._sklearn_compat import Interval, StrOptions
-from ..statistics import shrink_covariance, shrinkage_coefficient
+from ..statistics import lift_eigenvalues, shrink_covariance, shrinkage_coefficient
 from ._gaussian import (
-    LEAST_RIDGE,
     ClassStatisticsClassifier,
     class_priors,
     factorise,
@@ -131,14 +129,8 @@ class FedCGSClassifier(ClassStatisticsClassifier):
 def regularize(pooled, kind, ridge):
     """Compute the covariance with ``ridge``, or the "auto" ridge, on its diagonal."""
     covariance = pooled.covariance(kind)
-    identity = np.eye(len(covariance))
-    if ridge == "auto":
-        coefficient = shrinkage_coefficient("oas", covariance, pooled.n_samples)
-        covariance = shrink_covariance(covariance, coefficient)
-        ridge = LEAST_RIDGE * np.trace(pooled.covariance("total")) / len(covariance)
-        try:
-            cholesky(covariance + ridge * identity)
-        except LinAlgError:
-            # rounding, mostly of float16 messages: lift eigenvalues above the noise
-            ridge -= 2 * eigvalsh(covariance)[0]
-    return covariance + ridge * identity
+    if ridge != "auto":
+        return covariance + ridge * np.eye(len(covariance))
+    coefficient = shrinkage_coefficient("oas", covariance, pooled.n_samples)
+    variance = np.trace(pooled.covariance("total")) / len(covariance)
+    return lift_eigenvalues(shrink_covariance(covariance, coefficient), variance)

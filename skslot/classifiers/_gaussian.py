@@ -15,12 +15,11 @@ from ..statistics import (
     is_constant,
     merge_class_means,
     shrink_covariance,
+    stack_class_means,
 )
 from ._base import AlignedClassifierMixin, FoldedHeadsMixin, OneShotClassifier
 
-# Added to the diagonal by ridge="auto", in units of the mean variance of a feature:
-# keeps constant features and classes of one row from making the covariance singular.
-LEAST_RIDGE = 1e-6
+LEAST_RIDGE = FeatureMoments.LEAST_RIDGE
 
 # A feature of which less than this share is not a linear combination of others.
 COLLINEAR = 1e-12
@@ -118,13 +117,8 @@ class PooledStatistics:
 
 def counts_and_means(X, y, classes):
     """Number of rows and mean of each of ``classes``; zero where there is none."""
-    counts = np.zeros(len(classes), dtype=np.int32)
-    means = np.zeros((len(classes), X.shape[1]))
-    held = class_means(X, y)
-    for index, label in enumerate(classes.tolist()):
-        if label in held:
-            counts[index], means[index] = held[label]
-    return counts, means
+    counts, means = stack_class_means(class_means(X, y), classes.tolist())
+    return counts.astype(np.int32), means
 
 
 def pool_statistics(messages):

@@ -12,17 +12,22 @@ from .._sklearn_compat import HasMethods, Interval, StrOptions
 from .._utils import printable, shorten, warn_user
 from ..alignment import MixedEffectsAligner
 from ..base import check_client_name, reasons_for_exclusion, refuse_without_noise
-from ..exchange import (
-    ClassStatistics,
-    ClientStatistics,
-    LinearModel,
-    MessageError,
-    MixedEffectsModel,
-)
+from ..exchange import ClassStatistics, ClientStatistics, LinearModel, MessageError
 from ..privacy import PrivacyBudget
-from ..statistics import FeatureMoments, fit_unlabelled
+from ..statistics import FeatureMoments, fit_unlabelled, stack_class_means
 from ._base import FoldedHeadsMixin, OneShotClassifier
 from ._gaussian import check_priors, counts_and_means, factorise, head_of_means
+
+# Thresholds of site reports, set by looking at reports on PACS and the embedded digits.
+# Below this number of samples, predicted labels say little.
+FEW_ROWS = 30
+# Samples further than this from all classes, in variances within classes per feature,
+# look unlike those of the other clients. Ordinary ones were at 0.3 to 3; those of known
+# sites in units three times as small, at 5 to 30.
+FAR = 3.0
+# A class with a smaller share of its share at all clients is hardly there: some samples
+# of other classes are mistaken for it.
+HARDLY_THERE = 0.3
 
 
 @document
@@ -155,11 +160,11 @@ default="pooled"
     # --------------------------------------------------------- at a single site
 
     def add_client(self, X, client, y=None):
-        """Give a client that joins later an offset, and a linear map if others have.
+        """Add a client that joins later, with an offset and a linear map of its own.
 
-        With labels, a few rows of each class are enough. Without, the offset is
-        estimated by expectation maximisation; it helps most if the rows are an ordinary
-        sample of what the site sees. All other clients stay as they are.
+        With labels, a few samples of each class are enough. Without, the offset is
+        estimated by expectation maximisation. This works best if the samples follow
+        the class distribution of the site. All other clients stay as they are.
 
         Parameters
         ----------
@@ -168,17 +173,17 @@ default="pooled"
         client : object
             Its id.
         y : array-like of shape (n_samples,), default=None
-            Labels of these rows.
+            Labels of these samples.
 
         Returns
         -------
         report : SiteReport
-            What was found out about the client.
+            Estimates for the client, with warnings.
         """
         check_is_fitted(self)
         refuse_without_noise(self, "add_client")
         check_client_name(client, needed=True)
-        if client in self.aligner_._clients():
+        if client in self.aligner_.clients_.tolist():
             raise ValueError(
                 f"client {client!r} is known already; adapt_client learns from more of "
                 "its rows, and reset_client forgets one that joined later."
@@ -186,46 +191,51 @@ default="pooled"
         X = self._read_client(X, client, fitted=True)
         self.aligner_.add_client(X, client, y)
         self._forget(client)
-        fit = self.aligner_._joined[client].guess
-        if fit is None:
-            return SiteReport.of_labels(self, client, y)
-        return self._report(client, X, fit)
+        fit = self.aligner_.fits_.get(client)
+        if fit is not None:
+            return self._report_of_fit(client, len(X), fit)
+        labels, counts = np.unique(y, return_counts=True)
+        shares = (counts / counts.sum()).round(3).tolist()
+        mix = dict(zip(labels.tolist(), shares, strict=True))
+        offset, moved = self.aligner_.maps_[client].offset, 0.0
+        if self._factor is not None:
+            white = solve_triangular(self._factor, offset, lower=True)
+            moved = float(np.linalg.norm(white))
+        return SiteReport(client, len(X), mix, moved)
 
     def adapt_client(self, X, client):
-        """Let a known client learn from rows without labels.
+        """Adapt the classifier of a known client to unlabelled samples.
 
-        Under label shift a site has labels of few classes, but sees all of them. Its
-        unlabelled rows then say how the others look there. Nothing is sent, and all
-        other clients stay as they are. Calling it again begins anew, from the labelled
-        rows; :meth:`reset_client` undoes it.
+        Under label shift, a site has labels of few classes, but sees all of them. Its
+        unlabelled samples then show what the other classes look like there. Nothing is
+        sent, and all other clients stay as they are. A second call starts again from
+        the labelled samples. :meth:`reset_client` undoes it.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Features of the client without labels: an ordinary sample of what it sees,
-            about 100 rows or more, of all classes. With or without the client column.
+            Unlabelled features of the client, with or without the client column: about
+            100 samples or more, which follow the class distribution of the site.
         client : object
             Its id.
 
         Returns
         -------
         report : SiteReport
-            What was found out about the client.
+            Estimates for the client, with warnings.
         """
         check_is_fitted(self)
         refuse_without_noise(self, "adapt_client")
         self._check_known(client)
         X = self._read_client(X, client, fitted=True)
-        rows = self._linear_map(client)._move(X.astype(np.float64, copy=False))
-        fit = fit_unlabelled(
-            self.aligner_._aligned().model,
-            self.covariance_,
-            rows,
-            *self._labelled_cells(client),
-        )
+        client_map = self.aligner_.maps_[client]
+        linear = replace(client_map, offset=np.zeros_like(client_map.offset))
+        rows = linear.transform(X.astype(np.float64))
+        cells = self._labelled_cells(client)
+        fit = fit_unlabelled(self._model, self.covariance_, rows, *cells)
         self._forget(client)
         self._adapted[client] = fit
-        return self._report(client, X, fit)
+        return self._report_of_fit(client, len(X), fit)
 
     def reset_client(self, client):
         """Undo :meth:`adapt_client`, or :meth:`add_client` for one that joined later.
@@ -242,46 +252,34 @@ default="pooled"
         """
         check_is_fitted(self)
         self._check_known(client)
-        if client in self._adapted:
-            self._forget(client)
-        elif client in self.aligner_._joined:
-            self._forget(client)
+        if client not in self._adapted:
             self.aligner_.remove_client(client)
-        else:
-            raise ValueError(
-                f"client {client!r} was neither adapted nor added later: there is "
-                "nothing to undo."
-            )
+        self._forget(client)
         return self
 
     @classmethod
     def from_model(cls, model, statistics=None):
-        """Make the classifier of a site, from what the server sent to all.
+        """Make the classifier of a site from the model of a server.
 
         Parameters
         ----------
         model : MixedEffectsModel
-            What :meth:`shared_model` returned.
+            The :meth:`shared_model` of the server.
         statistics : ClassStatistics, default=None
-            What the site had sent. A site that had sent nothing joins by
+            Message that the site had sent. If None, the site joins by
             :meth:`add_client`.
 
         Returns
         -------
         classifier : MixedEffectsClassifier
-            Fitted; it knows this site only, and predicts for it as the server would.
+            Fitted classifier, which knows this site only. Its predictions are those of
+            the classifier of the server.
         """
-        if not isinstance(model, MixedEffectsModel):
-            raise TypeError(
-                f"model must be a MixedEffectsModel, got a {type(model).__name__}; "
-                "files and bytes are read by skslot.exchange.load_message."
-            )
-        aligner = MixedEffectsAligner()._adopt(model, statistics)
-        classifier = cls(tau="auto" if model.by_rows else model.strength)
+        aligner = MixedEffectsAligner.from_model(model, statistics)
+        classifier = cls(tau=aligner.tau)
         classifier.aligner_ = aligner
-        classifier._by_client = model.by_client
         try:
-            classifier._adopt(model.covariance, None, model.priors)
+            classifier._take_over(model)
         except ValueError as error:
             raise MessageError(
                 "the covariance within classes cannot be inverted; ask the server for "
@@ -293,18 +291,18 @@ default="pooled"
         return classifier
 
     def shared_model(self):
-        """The message to all clients, who derive their own classifiers from it.
+        """Return the message to all clients, who derive their classifiers from it.
 
         Returns
         -------
         model : MixedEffectsModel
-            Class means, covariance and variances; see :meth:`from_model`.
+            The fitted model, for :meth:`from_model`.
         """
         check_is_fitted(self)
-        return self.aligner_._message(self.covariance_, self.priors_, self._by_client)
+        return self._model
 
     def summary(self):
-        """Say in words where the differences between rows come from.
+        """Describe the sources of the variance between samples.
 
         Returns
         -------
@@ -312,15 +310,21 @@ default="pooled"
             Shares of class, site, their interaction and noise, and what they mean.
         """
         check_is_fitted(self)
-        founders = self.aligner_._aligned().founders
-        if len(founders) == 1 or len(self.classes_) == 1:
-            what = "client" if len(founders) == 1 else "class"
+        model, cells = self._model, self.aligner_.cells_
+        if len(model.clients) == 1 or len(model.classes) == 1:
+            what = "client" if len(model.clients) == 1 else "class"
             return (
                 f"There is one {what}: what sites do cannot be told from what classes "
                 "do, and nothing is taken out."
             )
-        facts = self.variance_components_, self.tau_, self._by_client
-        return describe_components(*facts, self._alone())
+        holders = dict(zip(model.classes, model.holders, strict=True))
+        alone = [
+            client
+            for client in model.clients
+            if client in cells and all(holders[label] == 1 for label in cells[client])
+        ]
+        facts = self.variance_components_, self.tau_, model.by_client
+        return describe_components(*facts, alone)
 
     # --------------------------------------------------------- what was fitted
 
@@ -331,20 +335,18 @@ default="pooled"
 
     @property
     def client_offsets_(self):
-        """What is subtracted from the features of each client."""
-        clients = self.aligner_._clients()
-        return np.array([self._effects_of(client)[0] for client in clients])
+        """Offset of each client."""
+        return np.array([offset for offset, _ in self._effects()])
 
     @property
     def class_means_(self):
-        """Mean of each class over clients."""
+        """Mean of each class over clients, without their offsets."""
         return self.aligner_.class_means_
 
     @property
     def cell_means_(self):
         """Mean of each class at each client."""
-        clients = self.aligner_._clients()
-        return np.array([self._effects_of(client)[1] for client in clients])
+        return np.array([means for _, means in self._effects()])
 
     @property
     def tau_(self):
@@ -374,157 +376,128 @@ default="pooled"
     def _learn(self, messages, seed):
         aligner = MixedEffectsAligner(
             self.tau,
+            within_shrinkage=self.shrinkage,
             unknown_client=self.unknown_client,
             memory=self.memory,
             n_jobs=self.n_jobs,
             verbose=self.verbose,
         )
         self.aligner_ = aligner.server_aggregate(messages.for_aligner())
-        self._by_client = isinstance(self.priors, str) and self.priors == "client"
-        shares = aligner._aligned().model.class_shares
+        model = aligner.reference_
+        priors, by_client = model.class_shares, False
         if not isinstance(self.priors, str):
-            shares = check_priors(self.priors, aligner.classes_)
+            priors = check_priors(self.priors, aligner.classes_)
         elif self.priors == "uniform":
-            shares = np.full(len(shares), 1 / len(shares))
-        self._adopt(*aligner._within(self.shrinkage), shares)
+            priors = np.full(len(priors), 1 / len(priors))
+        else:
+            by_client = self.priors == "client"
+        self._take_over(replace(model, priors=priors, by_client=by_client))
 
-    def _adopt(self, covariance, shrinkage, priors):
-        """Take over what was fitted, and make the head of an average client."""
-        self._adapted = {}
-        self.covariance_, self.shrinkage_ = covariance, shrinkage
-        self.aligner_._covariance = covariance
-        self.classes_, self.priors_ = self.aligner_.classes_, priors
-        n_samples = self.aligner_._aligned().model.class_counts.sum()
-        self._factor = factorise(covariance, self.class_means_, n_samples)
+    def _take_over(self, model):
+        """Take over a fitted model, and make the classifier of an average client."""
+        self._model, self._adapted = model, {}
+        self.classes_, self.priors_ = np.array(model.classes), model.priors
+        self.covariance_, self.shrinkage_ = model.covariance, model.shrinkage
+        n_samples = model.class_counts.sum()
+        self._factor = factorise(model.covariance, model.means, n_samples)
         self.coef_, self.intercept_ = head_of_means(
-            self.class_means_, self._factor, np.log(priors)
+            model.means, self._factor, np.log(model.priors)
         )
 
     def _fold(self, client_map, client):
-        offset, means = self._effects_of(client, client_map)
-        head = head_of_means(means, self._factor, self._log_priors(client))
+        offset, means = self._effects_of(client, client_map.offset)
+        priors, cells = self.priors_, self._labelled_cells(client)
+        if self._model.by_client and cells:
+            priors = (cells[0] + priors) / (cells[0].sum() + 1)
+        head = head_of_means(means, self._factor, np.log(priors))
         model = LinearModel(self.classes_.tolist(), *head, encoder=self._encoder)
-        moved_by = replace(client_map, offset=offset)
-        return model.pulled_back(*moved_by.affine, client)
+        return model.pulled_back(*replace(client_map, offset=offset).affine, client)
 
-    def _effects_of(self, client, client_map=None):
-        """Offset of a client and the class means that its predictions use."""
+    def _effects_of(self, client, offset):
+        """Offset and class means of a client whose offset the aligner has estimated."""
         if client in self._adapted:
             fit = self._adapted[client]
             return fit.offset, fit.class_means
-        if client_map is None:
-            client_map = self.aligner_.maps_[client]
-        alignment = self.aligner_._aligned()
-        model = alignment.model
         cells = self._labelled_cells(client)
         if not cells:
-            return client_map.offset, model.means
-        return client_map.offset, model.own_means(*cells, client_map.offset)
+            return offset, self._model.means
+        return offset, self._model.own_means(*cells, offset)
+
+    def _effects(self):
+        """Offset and class means of each client."""
+        clients = self.aligner_.clients_.tolist()
+        pairs = zip(clients, self.aligner_.client_offsets_, strict=True)
+        return [self._effects_of(*pair) for pair in pairs]
 
     def _labelled_cells(self, client):
-        """Rows and means of each class at a client; empty if it has no labels."""
-        alignment = self.aligner_._aligned()
-        joined = self.aligner_._joined.get(client)
-        is_guessed = joined is not None and joined.guess is not None
-        if is_guessed or client not in alignment.sites:
-            return ()
-        return alignment.rows_and_means(alignment.sites[client])
-
-    def _log_priors(self, client):
-        priors, cells = self.priors_, self._labelled_cells(client)
-        if self._by_client and cells:
-            priors = (cells[0] + priors) / (cells[0].sum() + 1)
-        return np.log(priors)
-
-    def _linear_map(self, client):
-        client_map = self.aligner_.maps_[client]
-        return replace(client_map, offset=np.zeros_like(client_map.offset))
+        """Counts and means of the classes of a client; empty if it has no labels."""
+        cells = self.aligner_.cells_.get(client)
+        return stack_class_means(cells, self._model.classes) if cells else ()
 
     def _forget(self, client):
-        """Forget the model of a client, which is made anew when it is needed."""
+        """Forget the classifier of a client, which is made again when it is needed."""
         self._heads.pop(client, None)
         self._adapted.pop(client, None)
 
-    def _alone(self):
-        """Clients that share no class with any other, which there are."""
-        alignment = self.aligner_._aligned()
-        holders = dict(zip(alignment.labels, alignment.model.holders, strict=True))
-        return [
-            client
-            for client in alignment.founders
-            if len(alignment.founders) > 1 and client in alignment.sites
-            if all(holders[label] == 1 for label in alignment.sites[client])
-        ]
-
-    def _report(self, client, X, fit):
-        report = SiteReport.of_guesses(self, client, len(X), fit)
-        report.warn()
-        return report
-
     def _check_known(self, client):
         check_client_name(client, needed=True)
-        clients = self.aligner_._clients()
+        clients = self.aligner_.clients_.tolist()
         if client not in clients:
             what = reasons_for_exclusion(self, [client]) or (
                 f"client {client!r} was not seen in fit, which saw {shorten(clients)};"
             )
             raise ValueError(f"{what} add_client lets it join.")
 
+    def _report_of_fit(self, client, n_samples, fit):
+        """Report on a client whose labels were predicted, with warnings."""
+        notes = []
+        if n_samples < FEW_ROWS:
+            notes.append(
+                f"client {client!r} gave {n_samples} rows without labels, which say "
+                f"little; {FEW_ROWS} or more are worth it."
+            )
+        if fit.distance > FAR:
+            notes.append(
+                f"the rows of client {client!r} lie {fit.distance:.1f} times as far "
+                "from all classes as those of the other clients: are they made in the "
+                "same way? Predicted labels may be wrong."
+            )
+        there = fit.label_mix >= HARDLY_THERE * self._model.class_shares
+        if there.sum() <= len(there) / 2:
+            notes.append(
+                f"the unlabelled rows of client {client!r} seem to be of "
+                f"{self.classes_[there].tolist()} only; they should be an ordinary "
+                "sample of what the site sees, as the offset is estimated from these "
+                "classes alone."
+            )
+        for note in notes:
+            warn_user(note)
+        mix = {
+            label: round(float(share), 3)
+            for label, share in zip(self.classes_.tolist(), fit.label_mix, strict=True)
+        }
+        facts = fit.moved, fit.n_passes, fit.certainty, fit.distance
+        return SiteReport(client, n_samples, mix, *facts, tuple(notes))
+
 
 # ------------------------------------------------------------------ site report
 
 
-# Set by looking at reports on PACS and the embedded digits.
-# Below this many rows, guesses of their classes say little.
-FEW_ROWS = 30
-# Rows further than this from all classes, in variances within classes per feature, look
-# unlike those of the other clients. Ordinary ones were at 0.3 to 3; those of known
-# sites three times as large as they should be, at 5 to 30.
-FAR = 3.0
-# A class with a smaller share of its share at all clients is hardly there: some rows of
-# others are taken for it.
-HARDLY_THERE = 0.3
-
-
 @dataclass(frozen=True)
 class SiteReport:
-    """What :class:`MixedEffectsClassifier` found out about one site."""
+    """Report of :class:`MixedEffectsClassifier` on a site that joined or adapted.
+
+    The fields with defaults are those of samples whose labels were predicted.
+    """
 
     client: object
     n_samples: int
     label_mix: dict
     moved: float
-    n_passes: int
-    certainty: float | None
-    distance: float | None
-    warnings: tuple
-
-    @classmethod
-    def of_guesses(cls, classifier, client, n_samples, fit):
-        """Report on a site that guessed the classes of its rows."""
-        mix = dict(zip(classifier.classes_.tolist(), fit.label_mix, strict=True))
-        notes = _notes(client, n_samples, fit, classifier)
-        mix = {label: round(float(share), 3) for label, share in mix.items()}
-        facts = fit.moved, fit.n_passes, fit.certainty, fit.distance
-        return cls(client, n_samples, mix, *facts, notes)
-
-    @classmethod
-    def of_labels(cls, classifier, client, y):
-        """Report on a site that joined with labels."""
-        labels, counts = np.unique(y, return_counts=True)
-        shares = (counts / counts.sum()).round(3).tolist()
-        offset = classifier.aligner_.maps_[client].offset
-        factor = classifier._factor
-        moved = 0.0
-        if factor is not None:
-            moved = np.linalg.norm(solve_triangular(factor, offset, lower=True))
-        mix = dict(zip(labels.tolist(), shares, strict=True))
-        return cls(client, int(counts.sum()), mix, float(moved), 0, None, None, ())
-
-    def warn(self):
-        """Warn of what may be wrong with the rows."""
-        for note in self.warnings:
-            warn_user(note)
+    n_passes: int = 0
+    certainty: float | None = None
+    distance: float | None = None
+    warnings: tuple = ()
 
     def __repr__(self):
         shares = self.label_mix.items()
@@ -543,32 +516,6 @@ class SiteReport:
                 "like those of the other clients)",
             ]
         return "\n".join([*lines, *(f"! {note}" for note in self.warnings)])
-
-
-def _notes(client, n_samples, fit, classifier):
-    """Sentences on rows that guesses should not be trusted for."""
-    notes = []
-    if n_samples < FEW_ROWS:
-        notes.append(
-            f"client {client!r} gave {n_samples} rows without labels, which say "
-            f"little; {FEW_ROWS} or more are worth it."
-        )
-    if fit.distance > FAR:
-        notes.append(
-            f"the rows of client {client!r} lie {fit.distance:.1f} times as far from "
-            "all classes as those of the other clients: are they made in the same way? "
-            "Guesses of their classes may be wrong."
-        )
-    shares = classifier.aligner_._aligned().model.class_shares
-    there = fit.label_mix >= HARDLY_THERE * shares
-    if there.sum() <= len(there) / 2:
-        labels = classifier.classes_[there].tolist()
-        notes.append(
-            f"the unlabelled rows of client {client!r} seem to be of {labels} only; "
-            "they should be an ordinary sample of what the site sees, as the offset is "
-            "estimated from these classes alone."
-        )
-    return tuple(notes)
 
 
 def describe_components(components, taus, by_client, alone=()):

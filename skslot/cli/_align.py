@@ -86,7 +86,7 @@ def _strength(reference, arguments):
                 f"{path} is a model of mixed effects, which says how far rows are "
                 "moved: leave --tau out."
             )
-        return reference.strength
+        return reference.tau
     tau = next(t for t in (arguments.tau, reference.tau, DEFAULT_TAU) if t is not None)
     if reference.tau not in (None, tau):
         print(f"tau = {tau:g}, although {printable(path)} says {reference.tau:g}")

@@ -200,7 +200,7 @@ MEANINGS = {
     "classes that the client lacks, all rows of a class at a client were held out.",
     "right without alignment": "The same for a classifier of all features as they are.",
     "times as far as usual": "Distance of the client from the others, by the distance "
-    "of these from each other. 1 is usual; above 1.5, the page says so.",
+    "of these from each other. 1 is usual.",
     OF_OUTLIERS["distance"]: "How far its features are from a typical client, in "
     "ordinary distances between clients. Honest clients are at about 1; it stands out "
     "beyond 10.",
@@ -537,20 +537,13 @@ def _outliers(findings):
         "deviations within a class. Honest clients are at about 1; beyond the line, "
         "look for other units, another encoder or wrong labels first.",
     )
-    words = list(_unusual(findings.sites())) or ["No client stands out."]
+    words = [
+        sentence(f"Client {site.name} stands out: {reason_of(site)}")
+        for site in findings.sites()
+        if site.stands_out
+    ]
+    words = words or ["No client stands out."]
     return drawn + "".join(f"<p>{escape(text)}</p>" for text in words)
-
-
-def _unusual(sites):
-    """Sentences on sites whose boxes tell of a distance, in the same words."""
-    outliers = [site for site in sites if site.stands_out]
-    for site in outliers:
-        yield sentence(f"Client {site.name} stands out: {reason_of(site)}")
-    others = [site for site in sites if site.distance and not site.stands_out]
-    if others and not outliers:
-        yield "No client is beyond the line."
-    for site in others:
-        yield f"Client {site.name} is nearer than that, yet {site.distance}."
 
 
 def _distances(findings):

@@ -11,9 +11,7 @@ from .._utils import printable
 # than twice the standard error of the site's own figure are chance.
 WORTH_A_WORD = 0.02
 FAR_BELOW = 0.15
-# A site is far from all others at this many times their distance from each other; if it
-# does badly, less than that explains it.
-FAR_APART = 1.5
+# If a site does badly, features that lie farther than usual may explain it.
 FARTHER = 1.2
 MANY_TIMES = 1e6  # which rounding makes of others that are the same
 FEW_ROWS = 30
@@ -52,24 +50,14 @@ class Site:
         return printable(self.client)
 
     @property
-    def is_far(self):
-        """Whether its features lie far from those of all others."""
-        return self.apart >= FAR_APART
-
-    @property
     def distance(self):
-        """How far its features lie from those of others, if that is worth a word."""
-        if not (self.is_far or (self.gap < 0 and self.apart >= FARTHER)):
-            return None
-        far = "far" if self.is_far else "farther"
-        usual = "while the others coincide"
+        """Distance of its features from those of the other sites, in words."""
+        usual = "far from the others, which coincide"
         if self.apart < MANY_TIMES:
-            usual = f"{self.apart:.1f} times as far as the others from each other"
-        noise = "" if self.noise is None else ", if it is not the noise that does it"
-        return (
-            f"its features lie {far} from everybody's ({usual}), look at its label mix "
-            f"and at how they were made{noise}"
-        )
+            usual = f"{self.apart:.1f} times as far from the others as these from each "
+            usual += "other"
+        noise = "" if self.noise is None else ", as far as noise lets one see"
+        return f"its features lie {usual}{noise}"
 
     @property
     def gap(self):
@@ -94,7 +82,7 @@ def describe_site(site):
     """Say how a site does, why, and what to do about it."""
     reasons = list(_reasons(site))
     if isnan(site.accuracy):
-        level = "look" if site.stands_out or site.is_far else "ordinary"
+        level = "look" if site.stands_out else "ordinary"
         reason = reasons.pop(0) if level == "look" else _ordinary(site)
         headline = f"{_holding(site)}: {reason}"
     else:
@@ -128,8 +116,8 @@ def _reasons(site):
     """Why a site may do badly, the most telling first."""
     if site.stands_out:
         yield f"it stands out, as {reason_of(site)}"
-    elif site.distance:
-        yield site.distance
+    elif site.gap < 0 and site.apart >= FARTHER:
+        yield f"{site.distance}; look at its label mix and at how they were made"
     if site.n_samples < FEW_ROWS:
         yield f"it has {_rows(site)} only, which makes all figures on it rough"
     elif site.n_samples <= site.n_features:
@@ -171,12 +159,7 @@ def _notes(site):
 def _ordinary(site):
     if isnan(site.apart):
         return "of two sites, nobody can say which one is unusual"
-    if site.noise is not None:
-        return (
-            "as far as noise lets one see, its features lie about as far from the "
-            "others as is usual here"
-        )
-    return "its features lie about as far from the others as is usual here"
+    return site.distance
 
 
 def _holding(site):

@@ -2,12 +2,13 @@
 
 from ._benchmarks import load_digits_benchmark, load_domainnet, load_office_home
 from ._digit_scanners import load_digit_scanners
-from ._features import load_features
+from ._features import ClientSamples, load_features
 from ._image_folder import load_image_folder
 from ._plan import StudyPlan
 from ._shifted_clients import make_shifted_clients
 
 __all__ = [
+    "ClientSamples",
     "StudyPlan",
     "load_digit_scanners",
     "load_digits_benchmark",

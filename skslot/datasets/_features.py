@@ -34,8 +34,27 @@ SPELLINGS = {
 WHOLE_NUMBER = re.compile(r"(0|-?[1-9][0-9]{0,14})(\.0)?")
 
 
-class RowsOfClients:
-    """Features and what is known of each row: X, y, client_ids and split."""
+class ClientSamples:
+    """Base of data sets with labels, client ids and a split of their samples.
+
+    A subclass is a dataclass with the fields ``name``, ``X``, ``y``, ``client_ids`` and
+    ``split``. All but the first two may be None.
+
+    See Also
+    --------
+    load_features : Read such a data set from a file.
+    skslot.experiments.FeatureSet : Data set of an experiment.
+
+    Examples
+    --------
+    >>> from skslot.datasets import ClientSamples
+    >>> from skslot.experiments import FeatureSet
+    >>> data = FeatureSet.embedded()
+    >>> isinstance(data, ClientSamples)
+    True
+    >>> data.select(data.client_ids == "fax")
+    FeatureSet('digit scanners', n_samples=449, n_features=64, n_clients=1, ...)
+    """
 
     def __repr__(self):
         numbers = {"n_samples": len(self.X), "n_features": self.X.shape[1]}
@@ -84,7 +103,7 @@ class RowsOfClients:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class FeatureTable(RowsOfClients):
+class FeatureTable(ClientSamples):
     """What :func:`load_features` returns, which describes it."""
 
     path: Path

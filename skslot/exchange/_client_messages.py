@@ -6,7 +6,7 @@ from numbers import Integral
 
 import numpy as np
 
-from .._utils import largest, packed_diagonal, unpack_triangle
+from .._utils import largest, packed_diagonal, short, unpack_triangle
 from ..statistics import (
     ColumnMoments,
     average_rows,
@@ -27,7 +27,7 @@ from ._message import (
     check_scatter,
     check_variances,
 )
-from ._wire import MessageError, short
+from ._wire import MessageError
 
 # How the rows of a core-set are chosen, and by which of these they are real ones.
 CORESET_METHODS = ("kmeans", "herding", "confident")
@@ -36,6 +36,27 @@ REAL_ROWS = ("herding", "confident")
 CURVATURES = ("none", "gram", "diag", "kfac")
 # Rounding in variances of components, relative to the largest square of their means.
 EM_ROUNDING = 1e-12
+
+
+# Fields of several messages; each class needs one of its own.
+
+
+def _counts():
+    return Message.array("c", kinds="i", meaning="number of rows of each class")
+
+
+def _covariance(optional=False):
+    meaning = "covariance of all rows, upper triangle"
+    return Message.array("m", "m", meaning=meaning, symmetric=True, optional=optional)
+
+
+def _shrinkage(**options):
+    meaning = "weight of the identity in the covariance, for alignment"
+    return Message.array(1, meaning=meaning, optional=True, **options)
+
+
+def _privacy():
+    return Message.fact("guarantee of differential privacy", default=None)
 
 
 class ClientStatistics(Message):
@@ -87,9 +108,7 @@ class ClientStatistics(Message):
     shrinkage: float = Message.fact("weight of the identity in the covariance")
     client: object = Message.fact("name of the client", default=None)
     encoder: str | None = Message.fact("fingerprint of the encoder", default=None)
-    privacy: dict | None = Message.fact(
-        "guarantee of differential privacy", default=None
-    )
+    privacy: dict | None = _privacy()
 
     @classmethod
     def from_moments(cls, moments, shrinkage="ledoit_wolf", client=None):
@@ -246,6 +265,17 @@ class _AlignableMessage(_ClassMessage):
             )
         return self._part(ClientStatistics, shrinkage=float(self.shrinkage[0]))
 
+    def scatter(self):
+        """Compute the scatter of the samples around the means of their classes.
+
+        Returns
+        -------
+        scatter : ndarray of shape (n_features, n_features)
+            Sum of the outer products of the deviations.
+        """
+        apart = np.sqrt(self.counts)[:, None] * (self.class_means - self.mean)
+        return self.n_samples * self.covariance - apart.T @ apart
+
     def _traits(self):
         part = "present" if self.shrinkage.size else "absent"
         return {**super()._traits(), "part for alignment": part}
@@ -310,15 +340,11 @@ class ClassMeans(_ClassMessage):
     kind = "class means"
 
     classes: list = Message.fact("labels of the classes held")
-    counts: np.ndarray = Message.array(
-        "c", kinds="i", meaning="number of rows of each class"
-    )
+    counts: np.ndarray = _counts()
     means: np.ndarray = Message.array("c", "m", meaning="mean of each class")
     client: object = Message.fact("name of the client", default=None)
     encoder: str | None = Message.fact("fingerprint of the encoder", default=None)
-    privacy: dict | None = Message.fact(
-        "guarantee of differential privacy", default=None
-    )
+    privacy: dict | None = _privacy()
 
     @classmethod
     def release(cls, budget, X, y, classes, client=None):
@@ -403,24 +429,13 @@ class ClassStatistics(_AlignableMessage):
     kind = "class statistics"
 
     classes: list = Message.fact("labels")
-    counts: np.ndarray = Message.array(
-        "c", kinds="i", meaning="number of rows of each class"
-    )
+    counts: np.ndarray = _counts()
     means: np.ndarray = Message.array("c", "m", meaning="mean of each class")
-    covariance: np.ndarray = Message.array(
-        "m", "m", meaning="covariance of all rows, upper triangle", symmetric=True
-    )
-    shrinkage: np.ndarray = Message.array(
-        1,
-        meaning="weight of the identity in the covariance, for alignment",
-        optional=True,
-        default_factory=lambda: np.empty(0),
-    )
+    covariance: np.ndarray = _covariance()
+    shrinkage: np.ndarray = _shrinkage(default_factory=lambda: np.empty(0))
     client: object = Message.fact("name of the client", default=None)
     encoder: str | None = Message.fact("fingerprint of the encoder", default=None)
-    privacy: dict | None = Message.fact(
-        "guarantee of differential privacy", default=None
-    )
+    privacy: dict | None = _privacy()
 
     @classmethod
     def from_moments(cls, moments, class_means, shrinkage=None, client=None):
@@ -643,9 +658,7 @@ class ClassMixtures(_AlignableMessage):
 
     classes: list = Message.fact("labels of the classes held")
     covariance_type: str = Message.fact("shape of the components")
-    counts: np.ndarray = Message.array(
-        "c", kinds="i", meaning="number of rows of each class"
-    )
+    counts: np.ndarray = _counts()
     n_components: np.ndarray = Message.array(
         "c", kinds="i", meaning="components of each class"
     )
@@ -656,18 +669,8 @@ class ClassMixtures(_AlignableMessage):
     covariances: np.ndarray = Message.array(
         "k", "v", meaning="covariance of each component"
     )
-    covariance: np.ndarray = Message.array(
-        "m",
-        "m",
-        meaning="covariance of all rows, upper triangle",
-        symmetric=True,
-        optional=True,
-    )
-    shrinkage: np.ndarray = Message.array(
-        1,
-        meaning="weight of the identity in the covariance, for alignment",
-        optional=True,
-    )
+    covariance: np.ndarray = _covariance(optional=True)
+    shrinkage: np.ndarray = _shrinkage()
     client: object = Message.fact("name of the client", default=None)
     encoder: str | None = Message.fact("fingerprint of the encoder", default=None)
 
@@ -836,9 +839,7 @@ class ClassRows(_AlignableMessage):
 
     classes: list = Message.fact("labels of the classes held")
     method: str = Message.fact("how rows were chosen")
-    counts: np.ndarray = Message.array(
-        "c", kinds="i", meaning="number of rows of each class"
-    )
+    counts: np.ndarray = _counts()
     n_rows: np.ndarray = Message.array(
         "c", kinds="i", meaning="rows that are sent of each class"
     )
@@ -850,18 +851,8 @@ class ClassRows(_AlignableMessage):
     means: np.ndarray = Message.array(
         "c", "m", meaning="mean of each class, for alignment", optional=True
     )
-    covariance: np.ndarray = Message.array(
-        "m",
-        "m",
-        meaning="covariance of all rows, upper triangle",
-        symmetric=True,
-        optional=True,
-    )
-    shrinkage: np.ndarray = Message.array(
-        1,
-        meaning="weight of the identity in the covariance, for alignment",
-        optional=True,
-    )
+    covariance: np.ndarray = _covariance(optional=True)
+    shrinkage: np.ndarray = _shrinkage()
     client: object = Message.fact("name of the client", default=None)
     encoder: str | None = Message.fact("fingerprint of the encoder", default=None)
 
@@ -984,9 +975,7 @@ class CurvedHead(_AlignableMessage):
 
     classes: list = Message.fact("labels of the classes held")
     curvature: str = Message.fact("what is said about the curvature of the loss")
-    counts: np.ndarray = Message.array(
-        "c", kinds="i", meaning="number of rows of each class"
-    )
+    counts: np.ndarray = _counts()
     coef: np.ndarray = Message.array("c", "m", meaning="weights of each class")
     intercept: np.ndarray = Message.array("c", meaning="intercept of each class")
     class_curvature: np.ndarray = Message.array(
@@ -998,18 +987,8 @@ class CurvedHead(_AlignableMessage):
     means: np.ndarray = Message.array(
         "c", "m", meaning="mean of each class", optional=True
     )
-    covariance: np.ndarray = Message.array(
-        "m",
-        "m",
-        meaning="covariance of all rows, upper triangle",
-        symmetric=True,
-        optional=True,
-    )
-    shrinkage: np.ndarray = Message.array(
-        1,
-        meaning="weight of the identity in the covariance, for alignment",
-        optional=True,
-    )
+    covariance: np.ndarray = _covariance(optional=True)
+    shrinkage: np.ndarray = _shrinkage()
     client: object = Message.fact("name of the client", default=None)
     encoder: str | None = Message.fact("fingerprint of the encoder", default=None)
 
@@ -1194,9 +1173,7 @@ class HeadWeights(Message):
     kind = "head weights"
 
     classes: list = Message.fact("labels")
-    counts: np.ndarray = Message.array(
-        "c", kinds="i", meaning="number of rows of each class"
-    )
+    counts: np.ndarray = _counts()
     weights: dict = Message.named_arrays("weights of the head")
     losses: np.ndarray = Message.array(
         2, meaning="loss before and after local training"

@@ -15,6 +15,7 @@ from .._utils import (
     largest,
     list_groups,
     pack_triangle,
+    short,
     text_table,
     unpack_triangle,
     warn_user,
@@ -27,10 +28,8 @@ from ._wire import (
     MessageError,
     decode,
     encode,
-    encoded_size,
     narrow,
     read_file,
-    short,
     widen,
 )
 
@@ -602,7 +601,7 @@ class Message:
         n_bytes : int
             Length of what :meth:`to_bytes` returns.
         """
-        return encoded_size(self.kind, self._wire_arrays(), self._json_facts(), dtype)
+        return len(self._encoded(dtype))
 
     def to_bytes(self, dtype="float32"):
         """Serialise the message.
@@ -623,7 +622,7 @@ class Message:
         self._check()
         if dtype == "float16":
             self._warn_if_coarse()
-        return encode(self.kind, self._wire_arrays(), self._json_facts(), dtype)
+        return self._encoded(dtype)
 
     @classmethod
     def from_bytes(cls, data):
@@ -1003,6 +1002,10 @@ class Message:
             kinds = {kind_of_label(label) for label in self.classes}
             traits["kind of labels"] = " and ".join(sorted(kinds))
         return traits
+
+    def _encoded(self, dtype):
+        """Bytes of the message, whose values are not checked."""
+        return encode(self.kind, self._wire_arrays(), self._json_facts(), dtype)
 
     def _json_facts(self):
         facts = {

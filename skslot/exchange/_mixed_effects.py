@@ -1,12 +1,12 @@
-"""What the server sends back for mixed effects: one model for all clients."""
+"""The mixed-effects model: what a server estimates, and what it sends to clients."""
 
 import numpy as np
 
+from ..statistics import MixedEffects
 from ._message import (
     MAX_COUNT,
     WEIGHT_TOLERANCE,
     Message,
-    check_counts,
     check_covariance,
     check_name,
     check_number,
@@ -14,49 +14,56 @@ from ._message import (
 from ._wire import MessageError
 
 
-class MixedEffectsModel(Message):
-    """One message for all clients: how classes look, and how clients differ from it.
+class MixedEffectsModel(Message, MixedEffects):
+    """Mixed-effects model of all clients, for each of them.
 
-    A client derives its own map and its own classifier from it and from the statistics
-    that it had sent; so can one that joins later. Usually made by
+    A client derives its own map and its own classifier from it and from its own
+    statistics. So does a client that joins later. Usually the ``reference_`` of a
+    :class:`skslot.MixedEffectsAligner`, or made by
     :meth:`skslot.MixedEffectsClassifier.shared_model`.
 
     Parameters
     ----------
-    classes : list
-        Labels.
     class_counts : ndarray of shape (n_classes,)
-        Rows of each class at all clients.
+        Number of samples of each class at all clients. Fractional if clients were
+        down-weighted.
     holders : ndarray of shape (n_classes,)
         Number of clients that hold each class.
     means : ndarray of shape (n_classes, n_features)
         Mean of each class over clients, without their offsets.
     effects : ndarray of shape (n_classes, n_features)
-        Mean of each class as the model predicts it, which offsets are relative to.
-    covariance : ndarray of shape (n_features, n_features)
-        Covariance within classes. Its upper triangle is sent.
+        Mean of each class as the model predicts it. Offsets are relative to it.
     components : ndarray of shape (3,)
-        Variance of client, class and interaction effects, in units of that within
-        classes.
+        Variances of client, class and interaction effects, in units of the variance
+        within classes.
+    converged : bool
+        Whether the search for the components converged.
+    classes : list
+        Labels.
+    covariance : ndarray of shape (n_features, n_features)
+        Shrunk covariance within classes. Its upper triangle is sent.
+    shrinkage : float
+        Weight of the identity in the covariance.
     priors : ndarray of shape (n_classes,)
         Class probabilities.
     reference_covariance : ndarray of shape (n_features, n_features) or (0,)
-        Covariance that linear maps lead to; empty without maps.
-    strength : float
+        Covariance that linear maps lead to. Empty without linear maps.
+    tau : float
         Strength of the linear maps.
     by_rows : bool
-        Whether it is less for clients with few rows, as with ``tau="auto"``.
+        Whether the strength is lower for clients with few samples, as with
+        ``tau="auto"``.
     by_client : bool
-        Whether class probabilities are those of each client.
+        Whether each client uses its own class probabilities.
     clients : list
-        Names of the clients that the model was learned from.
+        Names of the clients that the model was fitted to.
     encoder : str, default=None
         Fingerprint of what made the features, see :meth:`with_encoder`.
 
     See Also
     --------
-    ClassStatistics : What the clients sent.
-    LinearModel : What a client makes of it.
+    ClassStatistics : Message of a client, which the model is fitted to.
+    LinearModel : Classifier that a client derives from the model.
 
     Examples
     --------
@@ -72,9 +79,8 @@ class MixedEffectsModel(Message):
 
     kind = "mixed-effects model"
 
-    classes: list = Message.fact("labels")
     class_counts: np.ndarray = Message.array(
-        "c", kinds="i", meaning="rows of each class at all clients"
+        "c", meaning="number of samples of each class at all clients"
     )
     holders: np.ndarray = Message.array(
         "c", kinds="i", meaning="number of clients that hold each class"
@@ -85,12 +91,15 @@ class MixedEffectsModel(Message):
     effects: np.ndarray = Message.array(
         "c", "m", meaning="mean of each class as the model predicts it"
     )
-    covariance: np.ndarray = Message.array(
-        "m", "m", meaning="covariance within classes, upper triangle", symmetric=True
-    )
     components: np.ndarray = Message.array(
         3, meaning="variance of client, class and interaction effects"
     )
+    converged: bool = Message.fact("whether the search for the variances converged")
+    classes: list = Message.fact("labels")
+    covariance: np.ndarray = Message.array(
+        "m", "m", meaning="covariance within classes, upper triangle", symmetric=True
+    )
+    shrinkage: float = Message.fact("weight of the identity in the covariance")
     priors: np.ndarray = Message.array("c", meaning="class probabilities")
     reference_covariance: np.ndarray = Message.array(
         "m",
@@ -99,10 +108,10 @@ class MixedEffectsModel(Message):
         symmetric=True,
         optional=True,
     )
-    strength: float = Message.fact("strength of the linear maps")
-    by_rows: bool = Message.fact("whether it is less for clients with few rows")
-    by_client: bool = Message.fact("whether class probabilities are those of a client")
-    clients: list = Message.fact("clients that the model was learned from")
+    tau: float = Message.fact("strength of the linear maps")
+    by_rows: bool = Message.fact("whether it is lower for clients with few samples")
+    by_client: bool = Message.fact("whether each client uses its own priors")
+    clients: list = Message.fact("clients that the model was fitted to")
     encoder: str | None = Message.fact("fingerprint of the encoder", default=None)
 
     def __repr__(self):
@@ -121,23 +130,23 @@ class MixedEffectsModel(Message):
             raise MessageError("clients must name each client once.")
 
     def _check_values(self, sizes, deep):
-        for name in ("class_counts", "holders"):
-            check_counts(name, getattr(self, name), least=1)
-        check_number("strength", self.strength, 0, 1)
-        for name in ("by_rows", "by_client"):
+        for name in ("class_counts", "holders", "priors"):
+            if getattr(self, name).min() <= 0:
+                raise MessageError(f"{name} must be positive.")
+        for name in ("tau", "shrinkage"):
+            check_number(name, getattr(self, name), 0, 1)
+        for name in ("converged", "by_rows", "by_client"):
             if not isinstance(getattr(self, name), bool):
                 raise MessageError(f"{name} must be true or false.")
         if len(self.classes) != sizes["c"]:
             raise MessageError("there are not as many classes as rows of means.")
         if self.components.min() < 0:
             raise MessageError("components must not be negative.")
-        if self.priors.min() <= 0 or abs(self.priors.sum() - 1) > WEIGHT_TOLERANCE:
-            raise MessageError("priors must be positive and add up to 1.")
+        if abs(self.priors.sum() - 1) > WEIGHT_TOLERANCE:
+            raise MessageError("priors must add up to 1.")
         if self.holders.max() > len(self.clients):
             raise MessageError("a class is held by more clients than there are.")
-        if (self.class_counts < self.holders).any():
-            raise MessageError("a class has fewer rows than clients that hold it.")
-        if self.class_counts.sum(dtype=np.float64) > MAX_COUNT:
+        if self.class_counts.sum() > MAX_COUNT:
             raise MessageError("class_counts add up to more rows than there can be.")
         check_covariance("the covariance", self.covariance, deep)
         if self.reference_covariance.size:

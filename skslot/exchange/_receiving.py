@@ -15,13 +15,14 @@ import numpy as np
 from .._utils import (
     column_differences,
     number_unnamed,
+    short,
     shorten,
     warn_of_lost_classes,
     warn_user,
 )
 from ..trust import ClientFacts, ClientScreen, cap_shares, examine_clients
 from ._message import Message, fingerprint_names
-from ._wire import MessageError, decode, open_regular, read_file, read_header, short
+from ._wire import MessageError, decode, open_regular, read_file, read_header
 
 # Traits that messages of one exchange may differ in when one server step reads them.
 MAY_DIFFER = ("part for alignment", "covariance_type")
@@ -83,7 +84,7 @@ def check_agreement(first, second, traits):
         value, other = second.traits[trait], first.traits[trait]
         if value != other:
             raise MessageError(
-                f"{_owner(second)} {_difference(trait, value, other, _owner(first))}",
+                f"{second.words} {_difference(trait, value, other, first.words)}",
                 path=second.path,
                 disagreement=Disagreement(trait, value, other, first),
             )
@@ -131,17 +132,10 @@ def find_misfits(messages):
         for key, value in values.items():
             if value != common:
                 misfits[key] = (
-                    f"its {trait} is {short(value)}, that of {_owner(facts[owner])} "
+                    f"its {trait} is {short(value)}, that of {facts[owner].words} "
                     f"is {short(common)}."
                 )
     return misfits
-
-
-def _owner(facts):
-    """Words for the sender of a message; the message of a server has no samples."""
-    if facts.n_samples is None and facts.client is None:
-        return "the model" if facts.has_labels else "the reference"
-    return f"client {short(facts.client)}"
 
 
 def _difference(trait, value, other, whose):

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import math
 import os
 import re
 import stat
@@ -12,7 +11,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from .. import __version__
-from .._utils import largest, wire_exponent
+from .._utils import largest, short, wire_exponent
 
 
 class MessageError(ValueError):
@@ -62,12 +61,6 @@ class MessageError(ValueError):
         return ": ".join([*where, self.reason])
 
 
-def short(value, length=60):
-    """Representation of what somebody sent, no longer than it should be."""
-    text = repr(value)
-    return text if len(text) <= length else f"{text[: length - 3]}..."
-
-
 # ------------------------------------------------------------------ wire
 
 
@@ -87,9 +80,6 @@ NO_MESSAGE = (
 )
 # Exponents of scales: those of float64, denormal numbers included.
 MAX_EXPONENT = 1100
-# Types in the order of safetensors, which writes the last of them first.
-ORDER_OF_TYPES = ("bool", "uint8", "int8", "int16", "uint16", "float16", "int32")
-ORDER_OF_TYPES += ("uint32", "float32", "float64", "int64", "uint64")
 
 
 def encode(kind, arrays, facts, dtype):
@@ -104,40 +94,10 @@ def encode(kind, arrays, facts, dtype):
         json.dumps(facts, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise MessageError(f"it cannot be written as JSON: {error}.") from error
-    header = _header(kind, dtype, scales, facts)
+    header = {"format": FORMAT, "skslot": __version__, "kind": kind, "dtype": dtype}
+    header |= {"scales": scales, **facts}
     header["checksum"] = checksum(header, tensors)
     return save(tensors, metadata={"skslot": json.dumps(header)})
-
-
-def encoded_size(kind, arrays, facts, dtype):
-    """Number of bytes that :func:`encode` gives, without making them.
-
-    Follows the layout of safetensors: eight bytes, a header in JSON that is padded to a
-    multiple of eight, then all numbers, those of the wider types first.
-    """
-    _check_dtype(dtype)
-    entries, scales = [], {}
-    for name, array in arrays.items():
-        sent = array.dtype
-        if sent.kind == "f":
-            exponent, sent = wire_exponent(largest(array), dtype), np.dtype(dtype)
-            if exponent:
-                scales[name] = exponent
-        entries.append((-ORDER_OF_TYPES.index(sent.name), name, array.shape, sent))
-    header = {**_header(kind, dtype, scales, facts), "checksum": "0" * 64}
-    layout, stop = {"__metadata__": {"skslot": json.dumps(header)}}, 0
-    for _, name, shape, sent in sorted(entries):
-        start, stop = stop, stop + math.prod(shape) * sent.itemsize
-        code = "BOOL" if sent.kind == "b" else f"{sent.kind.upper()}{8 * sent.itemsize}"
-        layout[name] = {"dtype": code, "shape": shape, "data_offsets": [start, stop]}
-    text = json.dumps(layout, separators=(",", ":"), ensure_ascii=False)
-    length = len(text.encode(errors="surrogatepass"))
-    return 8 + length + -length % 8 + stop
-
-
-def _header(kind, dtype, scales, facts):
-    header = {"format": FORMAT, "skslot": __version__, "kind": kind, "dtype": dtype}
-    return {**header, "scales": scales, **facts}
 
 
 def decode(data):

@@ -8,8 +8,12 @@ from sklearn.kernel_approximation import RBFSampler
 
 from .._utils import ignored
 from ..alignment import AlignmentWarning, FederatedOTAligner
-from ..datasets import StudyPlan, load_digit_scanners, load_features
-from ..datasets._features import RowsOfClients
+from ..datasets import (
+    ClientSamples,
+    StudyPlan,
+    load_digit_scanners,
+    load_features,
+)
 from ..model_selection import paper_split, split_clients
 
 PCA_ALPHA = 0.1
@@ -17,7 +21,7 @@ PCA_TAUS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class FeatureSet(RowsOfClients):
+class FeatureSet(ClientSamples):
     """Features of several clients that an experiment runs on.
 
     Parameters

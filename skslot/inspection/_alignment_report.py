@@ -14,7 +14,6 @@ from ..alignment import FederatedOTAligner, MixedEffectsAligner
 from ..geometry import gaussian_wasserstein
 
 HIGH_CONDITION = 1e4  # float16 messages and maps lose directions from here on
-FAR = 3.0  # times as far from its nearest client as the others are from theirs
 
 
 def _short(value):
@@ -132,7 +131,7 @@ def alignment_report(estimator):
         after=np.array([gaussian_wasserstein(*g, *reference) for g in after]),
         n_bytes=np.array([s.nbytes() for s in statistics]),
         distances=measured,
-        warnings=_warnings(aligner, condition, measured.before),
+        warnings=_warnings(measured, condition),
     )
 
 
@@ -159,7 +158,7 @@ def _report_of_mixed_effects(measured):
         after=after.sum(axis=1) / n_others,
         n_bytes=np.array([s.nbytes() for s in statistics]),
         distances=measured,
-        warnings=_warnings_of_mixed_effects(aligner, before),
+        warnings=_warnings_of_mixed_effects(measured),
     )
 
 
@@ -300,14 +299,14 @@ def _condition(covariance):
     return np.inf if is_singular else float(largest / least)
 
 
-def _warnings(aligner, condition, distances):
+def _warnings(measured, condition):
     """Write sentences about clients to look at."""
+    aligner = measured.aligner
     statistics, clients = aligner.statistics_, aligner.clients_.tolist()
     n_features = statistics[0].n_features
     few = [s.client for s in statistics if 1 < s.n_samples <= n_features]
     pairs = zip(clients, condition, strict=True)
     steep = [client for client, value in pairs if HIGH_CONDITION < value < np.inf]
-    far = [clients[position] for position in _far_from_all(distances)]
     notes = aligner.notes_
     if few:
         notes.append(
@@ -321,8 +320,7 @@ def _warnings(aligner, condition, distances):
             "some directions hardly vary and the map may magnify their noise. Send "
             "messages in float32, not float16; a larger shrinkage helps."
         )
-    if far:
-        notes.append(f"{_far_note(far)}; it also pulls the reference towards itself.")
+    notes += measured.outliers
     if aligner.residual_ > aligner.tol:
         notes.append(
             f"The reference has not converged: its residual is {aligner.residual_:.1g} "
@@ -331,8 +329,9 @@ def _warnings(aligner, condition, distances):
     return notes
 
 
-def _warnings_of_mixed_effects(aligner, distances):
+def _warnings_of_mixed_effects(measured):
     """Write sentences about clients to look at."""
+    aligner = measured.aligner
     clients = aligner.clients_.tolist()
     held = {s.client: _classes_of(s) for s in aligner.statistics_}
     alone = [
@@ -341,7 +340,6 @@ def _warnings_of_mixed_effects(aligner, distances):
         if held[client]
         and not any(set(held[client]) & set(held[c]) for c in clients if c != client)
     ]
-    far = [clients[position] for position in _far_from_all(distances)]
     notes = []
     if alone and len(clients) > 1:
         notes.append(
@@ -349,35 +347,13 @@ def _warnings_of_mixed_effects(aligner, distances):
             "the site does to its features cannot be told from what its classes do. A "
             "few labelled rows of a shared class would tell."
         )
-    if far:
-        notes.append(f"{_far_note(far)}.")
+    notes += measured.outliers
     if not aligner.converged_:
         notes.append(
             "The search for the variances has not converged; the best ones that it "
             "found are used."
         )
     return notes
-
-
-def _far_note(clients):
-    return (
-        f"{_named(clients)}: more than {FAR:g} times as far from the nearest other "
-        "client as those are from each other. Check its encoder and its units"
-    )
-
-
-def _far_from_all(distances):
-    """Find clients whose nearest neighbour is much farther than that of the others."""
-    n_clients = len(distances)
-    if n_clients < 3:
-        return []
-    apart = distances + np.diag(np.full(n_clients, np.inf))
-    far = []
-    for k in range(n_clients):
-        others = np.delete(np.delete(apart, k, axis=0), k, axis=1)
-        if apart[k].min() > FAR * np.median(others.min(axis=1)):
-            far.append(k)
-    return far
 
 
 def _named(clients):
@@ -423,6 +399,12 @@ class MeasuredClients:
     def gaussians(self):
         """(mean, covariance) of each client, as they are and as they are moved."""
         return _client_gaussians(self.estimator, self.aligner)
+
+    @property
+    def outliers(self):
+        """Sentences on the clients that stand out, see skslot.trust."""
+        found = self.estimator.clients_report_.outliers
+        return [f"Client {each!r} stands out: {found[each]}" for each in found]
 
     @cached_property
     def before(self):

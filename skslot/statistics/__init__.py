@@ -8,20 +8,21 @@ from ._moments import (
     column_moments,
     floor_shrinkage,
     is_constant,
+    lift_eigenvalues,
     merge_class_means,
     merge_column_moments,
     noisy_shrinkage,
     shrink_covariance,
     shrinkage_coefficient,
+    stack_class_means,
 )
 from ._random_effects import (
     Cells,
     MixedEffects,
     SiteFit,
-    VarianceComponents,
-    WithinCovariance,
     fit_mixed_effects,
     fit_unlabelled,
+    within_covariance,
 )
 
 __all__ = [
@@ -30,8 +31,6 @@ __all__ = [
     "FeatureMoments",
     "MixedEffects",
     "SiteFit",
-    "VarianceComponents",
-    "WithinCovariance",
     "average_rows",
     "class_means",
     "column_moments",
@@ -39,9 +38,12 @@ __all__ = [
     "fit_unlabelled",
     "floor_shrinkage",
     "is_constant",
+    "lift_eigenvalues",
     "merge_class_means",
     "merge_column_moments",
     "noisy_shrinkage",
     "shrink_covariance",
     "shrinkage_coefficient",
+    "stack_class_means",
+    "within_covariance",
 ]

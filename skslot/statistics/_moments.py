@@ -20,6 +20,9 @@ SHRINKAGE_FLOOR = 1e-4
 # Enough rows that adding their products (m^2 work) disappears behind computing them
 # (rows * m^2 work), few enough to stay in the cache.
 TILE_ROWS = 1024
+# Share of the mean variance that is added to the diagonal of a covariance to be
+# inverted, so that constant features do not make it singular.
+LEAST_RIDGE = 1e-6
 # Eigenvalues below this share of the mean eigenvalue are zero but for rounding.
 ROUNDING = 1e-6
 
@@ -72,8 +75,9 @@ class FeatureMoments:
     True
     """
 
-    # Smallest coefficient for a nearly singular covariance, see floor_shrinkage.
+    # For others, see floor_shrinkage and lift_eigenvalues.
     SHRINKAGE_FLOOR = SHRINKAGE_FLOOR
+    LEAST_RIDGE = LEAST_RIDGE
 
     def __init__(self, n_features):
         self.n_features = int(n_features)
@@ -419,6 +423,44 @@ def floor_shrinkage(covariance, coefficient):
     return coefficient
 
 
+def lift_eigenvalues(covariance, variance=0.0):
+    """Add a small ridge to a covariance, so that it can be inverted.
+
+    Parameters
+    ----------
+    covariance : ndarray of shape (n_features, n_features)
+        A covariance. If it was sent in float16, it may have negative eigenvalues.
+    variance : float, default=0.0
+        Mean variance of a feature. A share of 1e-6 of it is added to the diagonal.
+
+    Returns
+    -------
+    lifted : ndarray of shape (n_features, n_features)
+        The covariance with the ridge. If it still has negative eigenvalues, the ridge
+        is raised until all eigenvalues are above this noise.
+
+    See Also
+    --------
+    floor_shrinkage : Raises the shrinkage instead.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skslot.statistics import lift_eigenvalues
+    >>> lift_eigenvalues(np.diag([2.0, 0.0]), variance=1.0)
+    array([[2.000001e+00, 0.000000e+00],
+           [0.000000e+00, 1.000000e-06]])
+    """
+    lifted = covariance.copy()
+    diagonal = lifted.ravel()[:: len(lifted) + 1]
+    diagonal += LEAST_RIDGE * variance
+    try:
+        np.linalg.cholesky(lifted)
+    except np.linalg.LinAlgError:
+        diagonal -= 2 * min(np.linalg.eigvalsh(lifted)[0], 0.0)
+    return lifted
+
+
 def noisy_shrinkage(shrinkage):
     """Choose the shrinkage of noisy statistics, which contain no fourth powers.
 
@@ -621,6 +663,44 @@ def class_means(X, y):
         label: (int(count), average_rows(X[y == label]))
         for label, count in zip(labels.tolist(), counts, strict=True)
     }
+
+
+def stack_class_means(means, classes):
+    """Arrange class means in arrays.
+
+    Parameters
+    ----------
+    means : dict
+        For at least one label the number of rows and their mean, as
+        :func:`class_means` returns them.
+    classes : iterable
+        Labels, in the order of the arrays.
+
+    Returns
+    -------
+    counts : ndarray of shape (n_classes,)
+        Number of rows of each class; zero for classes without rows.
+    means : ndarray of shape (n_classes, n_features)
+        Mean of each class; zero for classes without rows.
+
+    See Also
+    --------
+    class_means : Makes the dict.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skslot.statistics import stack_class_means
+    >>> counts, means = stack_class_means({"b": (3, np.ones(2))}, ["a", "b"])
+    >>> counts
+    array([0., 3.])
+    >>> means
+    array([[0., 0.],
+           [1., 1.]])
+    """
+    none = 0.0, np.zeros_like(next(iter(means.values()))[1])
+    counts, rows = zip(*(means.get(label, none) for label in classes), strict=True)
+    return np.array(counts, dtype=np.float64), np.array(rows)
 
 
 def merge_class_means(first, second):

@@ -5,10 +5,11 @@ from functools import lru_cache
 from math import isnan, nan
 from numbers import Real
 from statistics import median
+from types import SimpleNamespace
 
 import numpy as np
 
-from .._utils import number_unnamed, shorten, text_table, warn_user
+from .._utils import number_unnamed, short, shorten, text_table, warn_user
 from ..statistics import is_constant
 
 ACTIONS = (None, "warn", "exclude")
@@ -135,7 +136,7 @@ def cap_shares(n_samples, max_share):
     return np.minimum(weights, cap)
 
 
-# ------------------------------------------------------------------ facts
+# ------------------------------------------------------------------ clients
 
 
 # Class means are kept as this many numbers each, so that a thousand clients with many
@@ -304,6 +305,13 @@ class ClientFacts:
     def has_labels(self):
         """Whether the message describes classes."""
         return "kind of labels" in self.traits
+
+    @property
+    def words(self):
+        """Words for the sender; the message of a server has no samples."""
+        if self.n_samples is None and self.client is None:
+            return "the model" if self.has_labels else "the reference"
+        return f"client {short(self.client)}"
 
     def name_of(self, column):
         """Return the name of a feature in words.
@@ -627,7 +635,7 @@ class ClientsReport:
         rows = [["client", "rows", "share", *(COLUMNS[name] for name in shown)]]
         listed = self.farthest(MOST_LINES).findings
         for each in listed:
-            numbers = (_short(getattr(each, name)) for name in shown)
+            numbers = (_rounded(getattr(each, name)) for name in shown)
             name = str(each.client)
             name = name if name.isprintable() else repr(name)
             name += " (left out)" * each.left_out
@@ -650,7 +658,7 @@ def _farthest(finding):
     return finding.stands_out, max((d for d in distances if not isnan(d)), default=0.0)
 
 
-def _short(value):
+def _rounded(value):
     if isnan(value):
         return "-"
     return f"{value:.2f}" if value < 1000 else f"{value:.1e}"
@@ -761,10 +769,8 @@ def _report_on(clients):
     is_outlier = np.zeros(n_clients, dtype=bool)
     while True:
         figures = _measure(clients, ~is_outlier)
-        reasons = [
-            _reasons(client, n_clients, **{name: v[k] for name, v in figures.items()})
-            for k, client in enumerate(clients)
-        ]
+        pairs = zip(clients, figures, strict=True)
+        reasons = [_reasons(*each, n_clients == 2) for each in pairs]
         found = is_outlier | np.array([bool(each) for each in reasons], dtype=bool)
         if n_clients < 3 or (found == is_outlier).all():
             break
@@ -773,81 +779,72 @@ def _report_on(clients):
             break
     total = sum(each.n_samples for each in clients)
     names = number_unnamed([each.client for each in clients])
-    return ClientsReport(
-        [
-            ClientFinding(
-                names[k],
-                each.n_samples,
-                each.n_samples / total,
-                *(figures[name][k] for name in COLUMNS),
-                "; ".join(reasons[k]) or None,
-            )
-            for k, each in enumerate(clients)
-        ]
-    )
+    findings = [
+        ClientFinding(
+            name,
+            client.n_samples,
+            client.n_samples / total,
+            *(getattr(each, figure) for figure in COLUMNS),
+            "; ".join(why) or None,
+        )
+        for name, client, each, why in zip(
+            names, clients, figures, reasons, strict=True
+        )
+    ]
+    return ClientsReport(findings)
 
 
-def _reasons(
-    client,
-    n_clients,
-    distance,
-    length_ratio,
-    trace_ratio,
-    class_distance,
-    worst_class,
-    head_ratio,
-    row_ratio,
-    column,
-):
+def _reasons(client, figures, is_one_of_two):
     """Why a client is an outlier, in words."""
-    reasons, what = [], None
+    reasons, what, length = [], None, figures.length_ratio
     # another unit changes the spread of rows as well, and a shift does not
-    sizes = length_ratio, np.sqrt(trace_ratio)
+    sizes = length, np.sqrt(figures.trace_ratio)
     is_large = np.fmin(*sizes) >= MOST_DISTANCE
     is_small = np.fmax(*sizes) < 1 / MOST_DISTANCE and np.fmin(*sizes) > 0
-    if distance > MOST_DISTANCE:
-        what = f"{_number(distance)} ordinary distances away from"
+    if figures.distance > MOST_DISTANCE:
+        what = f"{_number(figures.distance)} ordinary distances away from"
         if is_large:
-            what = f"about {_times(length_ratio)} larger than"
-    elif is_small and client.n_samples >= FEWEST_ROWS and n_clients != 2:
-        what = f"about {_times(1 / length_ratio)} smaller than"
+            what = f"about {_times(length)} larger than"
+    elif is_small and client.n_samples >= FEWEST_ROWS and not is_one_of_two:
+        what = f"about {_times(1 / length)} smaller than"
     if what is not None:
-        either = " It may as well be the other of the two." * (n_clients == 2)
+        either = " It may as well be the other of the two." * is_one_of_two
         reasons.append(
             f"its features are {what} those of others: other units or another "
             f"encoder?{either}"
         )
-    if column is not None and not reasons:
-        reasons.append(column)
-    if class_distance > MOST_DISTANCE and not reasons:
+    if figures.column is not None and not reasons:
+        reasons.append(figures.column)
+    if figures.class_distance > MOST_DISTANCE and not reasons:
         reasons.append(
-            f"its mean of class {worst_class!r} is {_number(class_distance)} standard "
-            "deviations within a class away from where it should be: wrong labels, or "
-            "a forged message?"
+            f"its mean of class {figures.worst_class!r} is "
+            f"{_number(figures.class_distance)} standard deviations within a class "
+            "away from where it should be: wrong labels, or a forged message?"
         )
-    if row_ratio > MOST_ROWS:
+    if figures.row_ratio > MOST_ROWS:
         reasons.append(
             f"it says that it has {_number(client.n_samples)} rows, "
-            f"{_times(row_ratio)} as many as all others together: a wrong count?"
+            f"{_times(figures.row_ratio)} as many as all others together: a wrong "
+            "count?"
         )
-    if head_ratio > MOST_WEIGHTS or 0 < head_ratio < 1 / MOST_WEIGHTS:
-        is_larger = head_ratio > 1
-        ratio = head_ratio if is_larger else 1 / head_ratio
+    ratio = figures.head_ratio
+    if ratio > MOST_WEIGHTS or 0 < ratio < 1 / MOST_WEIGHTS:
+        how = "larger" if ratio > 1 else "smaller"
         reasons.append(
-            f"its weights are {_times(ratio)} {'larg' if is_larger else 'small'}er "
-            "than those of others: other units, or training that diverged?"
+            f"its weights are {_times(max(ratio, 1 / ratio))} {how} than those of "
+            "others: other units, or training that diverged?"
         )
     return reasons
 
 
 def _measure(clients, kept):
-    """Figures of all clients, measured by those that are kept."""
+    """Figures of each client, measured by those that are kept."""
     distances, lengths, traces, unit = _measure_features(clients, kept)
     class_distances, worst = _measure_classes(clients, kept, unit)
     rows = np.array([each.n_samples for each in clients], dtype=np.float64)
     least = np.where(kept, np.maximum(rows, FEWEST_ROWS), 0.0)
     rest = np.sum(least) - least
-    return {
+    figures = {
         "distance": distances,
         "length_ratio": lengths,
         "trace_ratio": traces,
@@ -857,42 +854,44 @@ def _measure(clients, kept):
         "row_ratio": np.divide(rows, rest, out=np.zeros_like(rows), where=rest > 0),
         "column": _judge_columns(clients, kept),
     }
+    values = zip(*figures.values(), strict=True)
+    return [SimpleNamespace(**dict(zip(figures, each, strict=True))) for each in values]
 
 
-def _without_gaps(facts):
+def _without_gaps(clients):
     """The same, where columns without a value have what is ordinary among others."""
-    if not facts or any(each.n_values is None for each in facts):
-        return facts
-    absent = np.array([each.n_values == 0 for each in facts])
+    if not clients or any(each.n_values is None for each in clients):
+        return clients
+    absent = np.array([each.n_values == 0 for each in clients])
     if not absent.any():
-        return facts
+        return clients
     filled = []
     for name in ("mean", "variances"):
-        values = np.array([getattr(each, name) for each in facts])
+        values = np.array([getattr(each, name) for each in clients])
         held = np.ma.array(values, mask=absent)
         middle = np.ma.median(held, axis=0).filled(0.0)
         filled.append(np.where(absent, middle, values))
     return [
         replace(each, mean=mean, variances=variances)
-        for each, mean, variances in zip(facts, *filled, strict=True)
+        for each, mean, variances in zip(clients, *filled, strict=True)
     ]
 
 
-def _judge_columns(facts, kept):
+def _judge_columns(clients, kept):
     """What is wrong with a column of each client, in words, or None."""
-    verdicts = [None] * len(facts)
-    if not all(each.is_of_table for each in facts):
+    verdicts = [None] * len(clients)
+    if not all(each.is_of_table for each in clients):
         return verdicts
     # what was made of a column, such as ones for a category, may be anywhere honestly
-    are_raw = all(each.n_values is not None for each in facts)
-    means = np.array([each.mean for each in facts])
+    are_raw = all(each.n_values is not None for each in clients)
+    means = np.array([each.mean for each in clients])
     n_values = np.array(
         [
             each.n_values if are_raw else np.full(len(each.mean), each.n_samples)
-            for each in facts
+            for each in clients
         ]
     )
-    variances = np.maximum([each.variances for each in facts], 0.0)
+    variances = np.maximum([each.variances for each in clients], 0.0)
     deviations = np.sqrt(variances)
     # of zeros and ones, which may be as rare at one site as they are common at another
     is_binary = np.isclose(variances, means * (1 - means), rtol=0.01, atol=1e-6)
@@ -908,7 +907,7 @@ def _judge_columns(facts, kept):
         words = _judge_column(*of_column, ordinary, are_raw)
         for index, how in words.items():
             if judged[index] and verdicts[index] is None:
-                verdicts[index] = f"its {facts[index].name_of(column)} is {how}"
+                verdicts[index] = f"its {clients[index].name_of(column)} is {how}"
     return verdicts
 
 
@@ -949,26 +948,21 @@ def _judge_column(means, deviations, ordinary, is_raw):
     return words
 
 
-def _measure_features(facts, kept):
+def _measure_features(clients, kept):
     """Distance, length and trace of each client, and the unit of distances."""
-    n_clients = len(facts)
-    distances, lengths, traces = np.full((3, n_clients), np.nan)
-    known = np.array([each.mean is not None for each in facts])
+    distances, lengths, traces = np.full((3, len(clients)), np.nan)
+    known = np.array([each.mean is not None for each in clients], dtype=bool)
     if np.sum(known & kept) < 2:
         return distances, lengths, traces, 0.0
-    means = np.array([each.mean for each in facts if each.mean is not None])
-    deviations = np.array(
-        [
-            np.zeros_like(each.mean)
-            if each.variances is None
-            else np.sqrt(np.maximum(each.variances, 0.0))
-            for each in facts
-            if each.mean is not None
-        ]
-    )
+    described = [each for each in clients if each.mean is not None]
+    means = np.array([each.mean for each in described])
+    deviations = np.zeros_like(means)
+    for row, each in zip(deviations, described, strict=True):
+        if each.variances is not None:
+            row[:] = np.sqrt(np.maximum(each.variances, 0.0))
+    size = np.array([each.trace for each in described])
+    length = np.array([each.length for each in described])
     within = kept[known]
-    size = np.array([each.trace for each in facts if each.mean is not None])
-    length = np.array([each.length for each in facts if each.mean is not None])
     if within.sum() == 2:  # each by the other, as there is no ordinary distance
         first, second = np.flatnonzero(within)
         apart = _distances(means, deviations, means[first], deviations[first])
@@ -998,18 +992,18 @@ def _distances(means, deviations, mean, deviation):
     )
 
 
-def _measure_classes(facts, kept, unit):
+def _measure_classes(clients, kept, unit):
     """Largest distance of a class mean of each client, and the class.
 
     From the median of all holders of the class, if there are enough; and from the mean
     of the client, which also tells where nobody else holds the class.
     """
-    n_clients = len(facts)
+    n_clients = len(clients)
     largest, worst = np.full(n_clients, np.nan), [None] * n_clients
-    holders = [each for each in facts if each.classes]
+    holders = [each for each in clients if each.classes]
     if not holders:
         return largest, worst
-    owners = np.repeat(np.arange(n_clients), [len(each.classes) for each in facts])
+    owners = np.repeat(np.arange(n_clients), [len(each.classes) for each in clients])
     labels = [label for each in holders for label in each.classes]
     numbers = {label: number for number, label in enumerate(dict.fromkeys(labels))}
     codes = np.array([numbers[label] for label in labels])
@@ -1022,7 +1016,7 @@ def _measure_classes(facts, kept, unit):
         if len(ordinary) >= FEWEST_HOLDERS:
             centre = np.median(means[ordinary], axis=0)
             from_others[cells] = np.linalg.norm(means[cells] - centre, axis=1)
-    spreads = [f.within for f, is_in in zip(facts, kept, strict=True) if is_in]
+    spreads = [f.within for f, is_in in zip(clients, kept, strict=True) if is_in]
     spreads = [each for each in spreads if each]
     within = np.sqrt(np.median(spreads)) if spreads else 0.0
     holds = np.bincount(owners, minlength=n_clients) > 0
@@ -1039,9 +1033,9 @@ def _measure_classes(facts, kept, unit):
     return largest, worst
 
 
-def _measure_heads(facts, kept):
+def _measure_heads(clients, kept):
     """Size of the weights of each client; that of its intercepts if it stands out."""
-    norms = [each.head_norms or (np.nan, np.nan) for each in facts]
+    norms = [each.head_norms or (np.nan, np.nan) for each in clients]
     weights, intercepts = (
         _ratios(np.array(each), kept) for each in zip(*norms, strict=True)
     )

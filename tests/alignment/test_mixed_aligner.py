@@ -389,7 +389,7 @@ def test_statistics_are_the_messages():
         rows = site == IDS
         own = new().client_update(X[rows], Y[rows], client=message.client)
         assert message == own
-    # classes that were guessed are no message
+    # predicted classes are not part of it
     assert not guessed.describes_classes
     assert (guessed.client, guessed.n_samples) == ("Vigo", NEW.sum())
     np.testing.assert_allclose(guessed.mean, X[NEW].mean(axis=0))
@@ -413,6 +413,23 @@ def test_rows_of_a_newcomer_that_come_later_move_nobody_else():
     at_once = founders().add_client(X[NEW], "Vigo", Y[NEW])
     np.testing.assert_allclose(
         aligner.client_offsets_[-1], at_once.client_offsets_[-1], atol=1e-12
+    )
+
+
+def test_labels_of_a_newcomer_that_come_later_take_the_place_of_predicted_ones():
+    aligner = founders("auto").add_client(X[NEW], "Vigo")
+    assert aligner.cells_["Vigo"] == {}
+    offset = aligner.fits_["Vigo"].offset
+    assert np.array_equal(aligner.client_offsets_[-1], offset)
+    # more samples of another client change the model, but not this offset
+    aligner.partial_fit(X[HERE][:9], Y[HERE][:9], client_ids=IDS[HERE][:9])
+    assert np.array_equal(aligner.client_offsets_[-1], offset)
+    aligner = founders("auto").add_client(X[NEW], "Vigo")
+    aligner.partial_fit(X[NEW], Y[NEW], client_ids="Vigo")
+    with_labels = founders("auto").add_client(X[NEW], "Vigo", Y[NEW])
+    assert aligner.fits_ == {}
+    np.testing.assert_allclose(
+        aligner.client_offsets_[-1], with_labels.client_offsets_[-1], atol=1e-12
     )
 
 

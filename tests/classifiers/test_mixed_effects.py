@@ -26,11 +26,11 @@ from skslot.exchange import LinearModel, MixedEffectsModel, load_message
 from skslot.model_selection import dirichlet_label_shift
 from skslot.statistics import (
     Cells,
-    VarianceComponents,
-    WithinCovariance,
     fit_mixed_effects,
     fit_unlabelled,
     shrinkage_coefficient,
+    stack_class_means,
+    within_covariance,
 )
 
 TAUS = [0, 0.5, "auto"]
@@ -223,8 +223,8 @@ def test_without_effects_of_clients_it_is_fedcgs_within():
     counts = np.array([len(each) for each in rows.values()], float)
     means = np.array([each.mean(axis=0) for each in rows.values()])
     cells = Cells(client, label, counts, means, within=1.0)
-    model = fit_mixed_effects(cells, VarianceComponents(0.0, 0.0, 0.0))
-    pooled = WithinCovariance(len(X))
+    model = fit_mixed_effects(cells, np.zeros(3))
+    scatters = []
     for k in range(3):
         offset = model.offset(*cells.of_client(k))
         assert not offset.any()
@@ -232,8 +232,8 @@ def test_without_effects_of_clients_it_is_fedcgs_within():
         np.testing.assert_allclose(own, model.means, atol=1e-12)
         here = drawn.client_ids == k
         apart = X[here] - model.means[drawn.target[here]]
-        pooled.add(here.sum(), apart.T @ apart)
-    covariance, _ = pooled.shrunk(0.0)
+        scatters.append((here.sum(), apart.T @ apart))
+    covariance, _ = within_covariance(scatters, 0.0)
     ridge = 1e-6 / (1 + 1e-6) * np.trace(covariance) / 5
     other = FedCGSClassifier("within", ridge=ridge).fit(X, Y)
     factor = factorise(covariance, model.means, model.class_counts.sum())
@@ -820,9 +820,9 @@ def test_adapting_is_expectation_maximisation_on_moved_rows(tau):
     before = {site: scores(classifier, ids=site) for site in SITES}
     linear = classifier.aligner_.maps_["Bern"]
     rows = linear.transform(X[::2]) + linear.offset
-    alignment = classifier.aligner_._aligned()
-    cells = alignment.rows_and_means(alignment.sites["Bern"])
-    expected = fit_unlabelled(alignment.model, classifier.covariance_, rows, *cells)
+    cells = stack_class_means(classifier.aligner_.cells_["Bern"], list("abcd"))
+    model = classifier.shared_model()
+    expected = fit_unlabelled(model, classifier.covariance_, rows, *cells)
     report = classifier.adapt_client(X[::2], "Bern")
     np.testing.assert_allclose(
         classifier.client_offsets_[0], expected.offset, atol=1e-9
@@ -845,7 +845,7 @@ def test_adapting_is_expectation_maximisation_on_moved_rows(tau):
     assert np.array_equal(scores(classifier, ids="Bern"), after)
     assert classifier.reset_client("Bern") is classifier
     assert np.array_equal(scores(classifier, ids="Bern"), before["Bern"])
-    with pytest.raises(ValueError, match="'Bern' was neither adapted nor added"):
+    with pytest.raises(ValueError, match="'Bern' is not among those that joined later"):
         classifier.reset_client("Bern")
 
 
@@ -938,6 +938,19 @@ def test_unknown_client_adapts_as_if_added():
     np.testing.assert_allclose(
         scores(adapts, X[BERN], "Bern"), scores(classifier, X[BERN], "Bern"), atol=1e-9
     )
+
+
+@over(["identity", "adapt"], "policy")
+@over(["pooled", "client"], "priors")
+def test_unknown_clients_do_not_change_predictions_for_known_ones(policy, priors):
+    others = ~BERN
+    rows = X[others], Y[others], IDS[others]
+    classifier = fitted("auto", *rows, unknown_client=policy, priors=priors)
+    expected = scores(classifier, X[others], IDS[others])
+    together = scores(classifier)
+    np.testing.assert_allclose(together[others], expected, atol=1e-12)
+    alone = scores(classifier, X[BERN], "Bern")
+    np.testing.assert_allclose(together[BERN], alone, atol=1e-12)
 
 
 def test_newcomer_that_left_can_come_again_with_other_rows():

@@ -24,7 +24,7 @@ FACTS = [
     ("alignment reference", "n_iter"),
     ("alignment reference", "residual"),
     ("alignment reference", "tau"),
-    ("mixed-effects model", "strength"),
+    ("mixed-effects model", "tau"),
     ("feature summary", "variance"),
     ("feature summary", "n_samples"),
     ("feature scale", "scale"),

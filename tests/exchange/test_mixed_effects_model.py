@@ -24,12 +24,11 @@ def model(messages):
         ({"priors": np.array([1.0, 0.0])}, "must be positive"),
         ({"priors": np.array([0.7, 0.7])}, "add up to 1"),
         ({"holders": np.array([4, 1])}, "held by more clients than there are"),
-        ({"holders": np.array([3, 0])}, "holders must be at least 1"),
+        ({"holders": np.array([3, 0])}, "holders must be positive"),
         ({"holders": np.array([3.0, 1.0])}, "holders has the wrong dtype"),
-        ({"class_counts": np.array([60, 0])}, "class_counts must be at least 1"),
-        ({"class_counts": np.array([2, 20])}, "fewer rows than clients"),
-        ({"class_counts": np.array([2**62, 20])}, "more rows than there can be"),
-        ({"class_counts": np.array([60])}, "holders has the shape"),
+        ({"class_counts": np.array([60.0, 0.0])}, "class_counts must be positive"),
+        ({"class_counts": np.array([2.0**62, 20.0])}, "more rows than there can be"),
+        ({"class_counts": np.array([60.0])}, "holders has the shape"),
         ({"means": np.ones((2, 4))}, "does not fit"),
         ({"effects": np.ones((3, 3))}, "effects has the shape"),
         ({"covariance_triangle": -np.ones(6)}, "negative variance"),
@@ -39,9 +38,11 @@ def model(messages):
         ({"by_rows": 1}, "by_rows must be true or false"),
         ({"by_rows": None}, "by_rows must be true or false"),
         ({"by_client": "yes"}, "by_client must be true or false"),
-        ({"strength": 1.5}, "strength must be a number from 0 to 1"),
-        ({"strength": "0.5"}, "strength must be a number from 0 to 1"),
-        ({"strength": True}, "strength must be a number from 0 to 1"),
+        ({"tau": 1.5}, "tau must be a number from 0 to 1"),
+        ({"tau": "0.5"}, "tau must be a number from 0 to 1"),
+        ({"tau": True}, "tau must be a number from 0 to 1"),
+        ({"shrinkage": -0.5}, "shrinkage must be a number from 0 to 1"),
+        ({"converged": 1}, "converged must be true or false"),
         ({"clients": "ABC"}, "clients must be a list"),
         ({"clients": ["A", "B", 2**63]}, "cannot be sent"),
         ({"clients": ["A", "B", "A"]}, "name each client once"),
@@ -72,7 +73,15 @@ def test_nothing_but_numbers_is_rounded(model, dtype):
         )
     assert np.array_equal(sent.class_counts, model.class_counts)
     assert np.array_equal(sent.holders, model.holders)
-    facts = ("clients", "strength", "by_rows", "by_client", "classes", "encoder")
+    facts = (
+        "clients",
+        "tau",
+        "by_rows",
+        "by_client",
+        "converged",
+        "classes",
+        "encoder",
+    )
     assert all(getattr(sent, name) == getattr(model, name) for name in facts)
 
 

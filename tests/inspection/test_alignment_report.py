@@ -72,11 +72,12 @@ def test_nothing_to_warn_of():
     assert report_on(*blobs([0, 1, 2, 3])).warnings == []
 
 
-def test_client_far_from_all_others_is_named():
-    far = blobs([0, 1, 2, 30])
-    warnings = report_on(*far, screen=None).warnings
-    assert len(warnings) == 1
-    assert warnings[0].startswith("Client 'site 3': more than 3 times as far")
+def test_outliers_are_those_of_the_clients_report():
+    X, ids = blobs([0, 1, 2, 30])
+    aligner = FederatedOTAligner(screen=None).fit(X, client_ids=ids)
+    (warning,) = alignment_report(aligner).warnings
+    reason = aligner.clients_report_.outliers["site 3"]
+    assert warning == f"Client 'site 3' stands out: {reason}"
 
 
 def test_two_pairs_of_clients_are_no_outliers():

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from skslot.statistics import Cells, VarianceComponents, fit_mixed_effects
+from skslot.statistics import Cells, fit_mixed_effects
 
-COMPONENTS = VarianceComponents(0.7, 3.0, 0.4)
+COMPONENTS = CLIENT, _, INTERACTION = 0.7, 3.0, 0.4
 
 
 def textbook(cells, components):
@@ -25,15 +25,11 @@ def cells(request, draw_cells):
     return draw_cells(request.param, held=0.5)
 
 
-def offsets_of(model, cells):
-    return np.array([model.offset(*cells.of_client(k)) for k in range(cells.n_clients)])
-
-
 def test_offsets_and_class_effects_are_those_of_the_textbook(cells):
     """A joint solve, although ``offset`` sees the cells of one client only."""
     model = fit_mixed_effects(cells, COMPONENTS)
     mean, clients, classes = textbook(cells, COMPONENTS)
-    np.testing.assert_allclose(offsets_of(model, cells), clients, atol=1e-10)
+    np.testing.assert_allclose(model.offsets(cells), clients, atol=1e-10)
     np.testing.assert_allclose(model.effects, mean + classes, atol=1e-10)
 
 
@@ -43,7 +39,7 @@ def test_class_means_are_weighted_means_of_moved_cells(cells):
     for label in range(cells.n_classes):
         total, weights = 0.0, 0.0
         for cell in np.flatnonzero(cells.label == label):
-            weight = 1 / (COMPONENTS.interaction + 1 / cells.counts[cell])
+            weight = 1 / (INTERACTION + 1 / cells.counts[cell])
             total = total + weight * (cells.means[cell] - offsets[cells.client[cell]])
             weights += weight
         np.testing.assert_allclose(model.means[label], total / weights, atol=1e-10)
@@ -57,7 +53,7 @@ def test_class_means_are_not_predicted_class_effects():
     means = np.array([[0.0], [1.0], [0.2], [9.0]])
     client, label = np.array([0, 0, 1, 1]), np.array([0, 1, 0, 2])
     cells = Cells(client, label, np.full(4, 2.0), means, within=4.0)
-    model = fit_mixed_effects(cells, VarianceComponents(0.1, 0.1, 0.1))
+    model = fit_mixed_effects(cells, (0.1, 0.1, 0.1))
     offset = model.offset(*cells.of_client(1))
     np.testing.assert_allclose(model.means[2], means[3] - offset)
     assert model.effects[2] < 0.5 * model.means[2]
@@ -89,7 +85,7 @@ def test_newcomer_is_compared_with_class_means_that_are_not_known_exactly(cells)
     rng = np.random.default_rng(0)
     counts = np.array([3.5, 0.0, 10.0, 1.0, 0.0])
     means = np.where(counts[:, None] > 0, rng.normal(size=(5, 7)), 0.0)
-    total, weights = 0.0, 1 / COMPONENTS.client
+    total, weights = 0.0, 1 / CLIENT
     for y in np.flatnonzero(counts):
         weight = 1 / (0.4 * (1 + 1 / cells.holders[y]) + 1 / counts[y])
         total = total + weight * (means[y] - model.means[y])
@@ -99,14 +95,14 @@ def test_newcomer_is_compared_with_class_means_that_are_not_known_exactly(cells)
 
 
 def test_strength_is_the_share_that_clients_have():
-    components = VarianceComponents(1.0, 6.0, 3.0)
+    components = (1.0, 6.0, 3.0)
     cells = Cells(np.arange(2), np.zeros(2, int), np.ones(2), np.eye(2), within=0.0)
-    assert fit_mixed_effects(cells, components).strength == 0.4
+    assert fit_mixed_effects(cells, components).client_share == 0.4
 
 
 def test_without_variances_of_clients_there_is_one_pool(cells):
-    model = fit_mixed_effects(cells, VarianceComponents(0.0, 0.0, 0.0))
-    assert not offsets_of(model, cells).any()
+    model = fit_mixed_effects(cells, (0.0, 0.0, 0.0))
+    assert not model.offsets(cells).any()
     for label in range(cells.n_classes):
         rows = cells.label == label
         pooled = np.average(cells.means[rows], axis=0, weights=cells.counts[rows])
@@ -118,11 +114,11 @@ def test_without_variances_of_clients_there_is_one_pool(cells):
 @pytest.mark.parametrize("variance", [0.1, 1.0, 1e4])
 def test_client_that_moves_takes_its_offset_only_part_of_the_way(draw_cells, variance):
     cells = draw_cells(held=1.0)
-    components = VarianceComponents(variance, 3.0, 0.4)
+    components = (variance, 3.0, 0.4)
     moved = cells.means + 5.0 * (cells.client == 1)[:, None]
     other = Cells(cells.client, cells.label, cells.counts, moved, cells.within)
-    before = offsets_of(fit_mixed_effects(cells, components), cells)
-    after = offsets_of(fit_mixed_effects(other, components), other)
+    before = fit_mixed_effects(cells, components).offsets(cells)
+    after = fit_mixed_effects(other, components).offsets(other)
     change = after[1] - before[1]
     assert ((change > 0) & (change < 5)).all()
     # relative to the others, who move the other way, all of it in the limit

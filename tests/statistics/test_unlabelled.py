@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from skslot.statistics import VarianceComponents, fit_mixed_effects, fit_unlabelled
+from skslot.statistics import fit_mixed_effects, fit_unlabelled
 
-COMPONENTS = VarianceComponents(2.0, 6.0, 0.3)
+COMPONENTS = 2.0, 6.0, 0.3
 
 
 @pytest.fixture
