@@ -225,7 +225,7 @@ class MixedEffectsAligner(SolvedAligner):
         Returns
         -------
         aligner : MixedEffectsAligner
-            Fitted aligner, which knows this site only.
+            Fitted aligner for this site only.
         """
         if not isinstance(model, MixedEffectsModel):
             raise TypeError(
