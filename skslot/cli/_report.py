@@ -37,9 +37,9 @@ def add_commands(commands):
         "files",
         nargs="+",
         metavar="FILE",
-        help=f"{FEATURES}; client says whose each row is. Of a data set with a split, "
-        "the training rows are used. Or the .slot files that skslot summarize wrote, "
-        "one of each site",
+        help=f"{FEATURES}; the column client names the client of each row. Of a data "
+        "set with a split, the training rows are used. Or .slot files from skslot "
+        "summarize, one per site",
     )
     command.add_rows_of_sites()
     command.add_output("FILE.html", "the page")
@@ -149,20 +149,20 @@ def _page_of_messages(paths, arguments, progress):
 
 
 def _next_command(kinds, without, tau):
-    """Return the command that makes a model of these files, and a note on it."""
+    """Return the command that computes a model from these files, and a note."""
     labelled = {path: kind for path, kind in kinds.items() if kind and has_labels(kind)}
     try:
         method = method_of(labelled) if labelled else None
     except ValueError as error:
-        return None, printable(f"No model can be made of these files: {error}")
+        return None, printable(f"These files do not give a model: {error}")
     names, options, note = [path.name for path in kinds], "--model model.slot", None
     if tau is None and method == "mixed" and without:
         names = [path.name for path in labelled]
         note = (
             f"{', '.join(printable(path.name) for path in without)} came without "
-            "labels, which mixed effects need: this command makes a model of the other "
-            "files, and a site without labels joins it by skslot adapt. --method "
-            "fedcgs would use the files of all sites."
+            "labels, which mixed effects need: this command uses the other files, and a "
+            "site without labels joins the model by skslot adapt. --method fedcgs would "
+            "use the files of all sites."
         )
     elif tau is not None or method != "mixed":
         options = options if method else "-o reference.slot"
