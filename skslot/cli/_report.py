@@ -5,7 +5,7 @@ from shlex import quote
 
 from .._atomic import atomic_output
 from .._utils import printable
-from ._aggregate import has_labels, in_words_of_commands, look_at, method_of
+from ._aggregate import in_words_of_commands, look_at, method_of
 from ._arguments import (
     FEATURES,
     add_command,
@@ -129,7 +129,9 @@ def _page_of_messages(paths, arguments, progress):
             "files of all sites."
         )
     kinds = look_at(paths)
-    without = [path for path, kind in kinds.items() if kind and not has_labels(kind)]
+    without = [
+        path for path, kind in kinds.items() if kind and not kind.describes_classes
+    ]
     if arguments.tau == "auto" and without:
         raise ValueError(
             f"--tau auto needs the labels of all sites, but {without[0]} was "
@@ -150,7 +152,9 @@ def _page_of_messages(paths, arguments, progress):
 
 def _next_command(kinds, without, tau):
     """Return the command that computes a model from these files, and a note."""
-    labelled = {path: kind for path, kind in kinds.items() if kind and has_labels(kind)}
+    labelled = {
+        path: kind for path, kind in kinds.items() if kind and kind.describes_classes
+    }
     try:
         method = method_of(labelled) if labelled else None
     except ValueError as error:
@@ -160,9 +164,9 @@ def _next_command(kinds, without, tau):
         names = [path.name for path in labelled]
         note = (
             f"{', '.join(printable(path.name) for path in without)} came without "
-            "labels, which mixed effects need: this command uses the other files, and a "
-            "site without labels joins the model by skslot adapt. --method fedcgs would "
-            "use the files of all sites."
+            "labels, which mixed effects need: this command uses the other files, and "
+            "a site without labels joins the model by skslot adapt. --method fedcgs "
+            "would use the files of all sites."
         )
     elif tau is not None or method != "mixed":
         options = options if method else "-o reference.slot"

@@ -648,8 +648,8 @@ def _reasons(site):
         yield f"it stands out, as {site.outlier}"
     elif site.gap < 0 and site.is_farthest:
         yield (
-            "its features are farther from the other clients than those of any other "
-            f"site (distance {site.distance:.2f}); check how they were made"
+            "its features are the farthest from the other clients (distance "
+            f"{site.distance:.2f}); check how they were made"
         )
     if site.n_samples < FEW_ROWS:
         yield f"it has only {site.rows}, so all of its figures are rough"
