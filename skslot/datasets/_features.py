@@ -2,6 +2,7 @@
 
 import csv
 import re
+from array import array
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
@@ -188,8 +189,8 @@ def load_features(
     ----------
     path : str or path-like
         An ``.npz`` file with the array ``X``, an ``.npy`` file, or a table with a
-        column for each feature: ``.csv``, ``.parquet`` or ``.feather``, which need
-        ``pip install "skslot[tables]"``, but for a ``.csv`` with a ``plan``.
+        column for each feature: ``.csv``, ``.parquet`` or ``.feather``. The last two
+        need ``pip install "skslot[tables]"``.
     labels : str or False, default=None
         Column or array with the labels; by default ``y``, if there is one. False for
         none.
@@ -311,7 +312,7 @@ def load_features(
         X, others, facts = READERS[path.suffix.lower()](path, choice)
     else:
         X, others = plan.read(path)
-        facts = _facts(plan.feature_names, plan.fingerprint)
+        facts = _facts_of_columns(plan.feature_names, plan.fingerprint)
         _check_beside_plan(path, plan, list(others), choice.others)
         if client_column is None and plan.client_column in others:
             client_column = plan.client_column
@@ -347,8 +348,11 @@ def load_features(
     )
 
 
-def _facts(names, fingerprint):
+def _facts_of_columns(names, fingerprint=None):
     """What is known of all rows of a table."""
+    from ..exchange import feature_fingerprint
+
+    fingerprint = fingerprint or feature_fingerprint(names)
     return {"columns": np.array(names), "fingerprint": np.array(fingerprint)}
 
 
@@ -405,63 +409,43 @@ def _load_numpy(path):
 
 
 def _read_csv(path, choice):
-    pandas = _import_for(path, "pandas")
-    # the converter of earlier versions is fast and not exact, unless told otherwise
-    is_exact = tuple(map(int, pandas.__version__.split(".")[:2])) >= (3, 1)
+    lines = _csv_lines(path)
+    _, names = next(lines)
+    features = choice.features(path, names)
+    places = [names.index(name) for name in features]
+    beside = {name: k for k, name in enumerate(names) if name not in features}
+    numbers, others = array("d"), {name: [] for name in beside}
+    are_numbers = True
+    for _, row in lines:
+        cells = [row[k] for k in places]
+        try:
+            numbers.extend(list(map(float, cells)))
+        except ValueError:
+            are_numbers = False
+        are_numbers &= "_" not in "".join(cells)  # to Python, 1_000 is a number
+        for name, k in beside.items():
+            others[name].append(row[k])
+    X = np.array(numbers).reshape(-1, len(features))
+    if not are_numbers or np.isnan(X).any():
+        X = _parse_cells(path, choice, features)
+    choice.refuse_suspects(path, dict(zip(features, X.T, strict=True)))
+    others = {name: np.array(cells) for name, cells in others.items()}
+    return X, others, _facts_of_columns(features)
+
+
+def _csv_lines(path):
+    """Yield the line and the cells of the header and of each row."""
     try:
-        names, delimiter = _read_header(path)
-        features = choice.features(path, names)
-        _check_cells(path, delimiter, names)
-        dtypes = [np.float64 if name in features else str for name in names]
-        try:
-            frame = pandas.read_csv(
-                path,
-                sep=delimiter,
-                header=None,
-                names=range(len(names)),
-                skiprows=1,
-                index_col=False,
-                dtype=dict(enumerate(dtypes)),
-                keep_default_na=False,  # NA may be a name
-                encoding="utf-8-sig",
-                **({} if is_exact else {"float_precision": "round_trip"}),
-            )
-        except ValueError as error:
-            cells = dict(read_cells(path))
-            choice.refuse_suspects(path, {name: cells[name] for name in features})
-            _check_cells(path, delimiter, names, set(features))
-            raise ValueError(f"{path} cannot be read: {error}") from error
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not UTF-8; save it as CSV UTF-8.") from error
-    frame.columns = names
-    choice.refuse_suspects(path, {name: frame[name].to_numpy() for name in features})
-    return frame[features].to_numpy(), *_beside(frame, features)
-
-
-def _read_header(path):
-    """Names of the columns and what stands between them."""
-    with open(path, newline="", encoding="utf-8-sig") as file:
-        first = file.readline()
-    # Excel writes semicolons where the comma is for decimals
-    delimiter = max(",;\t", key=first.count)
-    names = [
-        name.strip() for name in next(csv.reader([first], delimiter=delimiter), [])
-    ]
-    if all(map(is_number, names)):
-        raise ValueError(f"{path} must begin with a line of column names.")
-    return names, delimiter
-
-
-def _check_cells(path, delimiter, names, features=()):
-    """Refuse rows with more or fewer fields than columns, and features of text.
-
-    pandas fills up the former, and does not say in which line the latter are.
-    """
-    row = None
-    with open(path, newline="", encoding="utf-8-sig") as file:
-        reader = csv.reader(file, delimiter=delimiter)
-        try:
-            next(reader)
+        with open(path, newline="", encoding="utf-8-sig") as file:
+            # Excel writes semicolons where the comma is for decimals
+            delimiter = max(",;\t", key=file.readline().count)
+            file.seek(0)
+            reader = csv.reader(file, delimiter=delimiter, strict=True)
+            names = [name.strip() for name in next(reader, [])]
+            if all(map(is_number, names)):
+                raise ValueError(f"{path} must begin with a line of column names.")
+            yield 1, names
+            row = None
             for row in filter(None, reader):
                 if len(row) != len(names):
                     raise ValueError(
@@ -469,16 +453,34 @@ def _check_cells(path, delimiter, names, features=()):
                         f"columns: {len(names)}, separated by {delimiter!r}. Decimals "
                         "need a point, and text with a separator needs double quotes."
                     )
-                for name, cell in zip(names, row, strict=True) if features else ():
-                    if name in features and not is_number(cell):
-                        raise ValueError(
-                            f"{path}: line {reader.line_num}, column {name!r}: "
-                            f"{cell!r} is no number. {_what_to_do(name, cell)}"
-                        )
-        except csv.Error as error:
-            raise ValueError(f"{path}: line {reader.line_num}: {error}.") from error
+                yield reader.line_num, row
+    except csv.Error as error:
+        raise ValueError(f"{path}: line {reader.line_num}: {error}.") from error
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not UTF-8; save it as CSV UTF-8.") from error
     if row is None:
         raise ValueError(f"{path} has no rows.")
+
+
+def _parse_cells(path, choice, features):
+    """Numbers of columns that may be booleans; other texts are refused."""
+    columns = dict(read_cells(path))
+    columns = {name: columns[name] for name in features}
+    choice.refuse_suspects(path, columns)
+    for name, cells in columns.items():
+        if {cell.lower() for cell in cells} <= {"true", "false"}:
+            columns[name] = [cell.lower() == "true" for cell in cells]
+    texts = {name for name, cells in columns.items() if isinstance(cells[0], str)}
+    lines = _csv_lines(path)
+    _, names = next(lines)
+    for line, row in lines:
+        for name, cell in zip(names, row, strict=True):
+            if name in texts and not is_number(cell):
+                raise ValueError(
+                    f"{path}: line {line}, column {name!r}: {cell!r} is no number. "
+                    f"{_what_to_do(name, cell)}"
+                )
+    return np.array([list(map(float, cells)) for cells in columns.values()]).T
 
 
 def _what_to_do(name, cell):
@@ -500,7 +502,7 @@ def _read_arrow(path, choice):
     values = {name: _numbers_or_texts(path, frame[name]) for name in features}
     choice.refuse_suspects(path, values)
     X = np.column_stack([_numbers(path, frame[name]) for name in features])
-    return X, *_beside(frame, features)
+    return X, _beside(frame, features), _facts_of_columns(features)
 
 
 def _numbers_or_texts(path, column):
@@ -512,7 +514,9 @@ def _numbers_or_texts(path, column):
 
 def _read_frame(path):
     """The table in a file of Arrow, and which of its columns were an index."""
-    pandas, _ = _import_for(path, "pandas"), _import_for(path, "pyarrow")
+    purpose = f"{path}: to read Parquet and Feather files, skslot"
+    pandas = import_optional("pandas", "tables", purpose)
+    import_optional("pyarrow", "tables", purpose)
     kind = path.suffix.lower()
     read = pandas.read_feather if kind == ".feather" else pandas.read_parquet
     with open(path, "rb") as file:
@@ -547,14 +551,8 @@ def read_cells(path):
             f"{path}: a plan is for tables, {', '.join(TABLES)}; features of an "
             "encoder need none."
         )
-    try:
-        names, delimiter = _read_header(path)
-        _check_cells(path, delimiter, names)
-        with open(path, newline="", encoding="utf-8-sig") as file:
-            _, *rows = filter(None, csv.reader(file, delimiter=delimiter))
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not UTF-8; save it as CSV UTF-8.") from error
-    columns = zip(*rows, strict=True)
+    (_, names), *lines = _csv_lines(path)
+    columns = zip(*(row for _, row in lines), strict=True)
     texts = [[cell.strip() for cell in column] for column in columns]
     return list(zip(names, texts, strict=True))
 
@@ -573,18 +571,12 @@ def _numbers(path, column):
 
 
 def _beside(frame, features):
-    """The other columns as arrays that need no pickle, and what the features are."""
-    from ..exchange import feature_fingerprint
-
+    """The other columns as arrays that need no pickle."""
     others = {}
     for name in frame.columns.drop(features):
-        array = np.array(frame[name].tolist())
-        others[name] = array.astype(str) if array.dtype.hasobject else array
-    return others, _facts(features, feature_fingerprint(features))
-
-
-def _import_for(path, module):
-    return import_optional(module, "tables", f"{path}: to read tables, skslot")
+        values = np.array(frame[name].tolist())
+        others[name] = values.astype(str) if values.dtype.hasobject else values
+    return others
 
 
 READERS = {
