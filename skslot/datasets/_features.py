@@ -1,4 +1,4 @@
-"""Features in files, and what stands beside them: one reader, one set of rules."""
+"""Read features, labels and clients from files."""
 
 import csv
 import re
@@ -24,14 +24,14 @@ from ._columns import (
     leave_out,
 )
 
-# Arrays that may have as many values as there are rows, and are not about these.
+# Arrays that may have as many values as there are rows, and do not describe rows.
 ABOUT_ALL_ROWS = ("columns", *FILE_NAMES)
 SPELLINGS = {
     "train": ("train", "training"),
     "test": ("test", "testing"),
     "validation": ("val", "valid", "validation", "dev"),
 }
-# Those that come back as the same text. Some programs write 1.0 once one was missing.
+# Texts that an integer is written as. Columns with gaps are often written as 1.0.
 WHOLE_NUMBER = re.compile(r"(0|-?[1-9][0-9]{0,14})(\.0)?")
 
 
@@ -77,19 +77,19 @@ class ClientSamples:
         Returns
         -------
         data : same type
-            These rows, with all that is known of them.
+            These rows with their labels, clients and split.
         """
         arrays = {name: getattr(self, name) for name in ("y", "client_ids", "split")}
         parts = {name: a[rows] for name, a in arrays.items() if a is not None}
         return replace(self, X=self.X[rows], **parts)
 
     def training_rows(self):
-        """Keep the rows to learn from.
+        """Keep the training rows.
 
         Returns
         -------
         data : same type
-            The training rows of an official split; all rows without one.
+            Rows whose split is "train", or all rows if there is no split.
         """
         if self.split is None:
             return self
@@ -105,7 +105,7 @@ class ClientSamples:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FeatureTable(ClientSamples):
-    """What :func:`load_features` returns, which describes it."""
+    """Result of :func:`load_features`, whose docstring describes it."""
 
     path: Path
     X: np.ndarray
@@ -130,7 +130,7 @@ class FeatureTable(ClientSamples):
         return replace(super().select(rows), others=others)
 
     def of_client(self, client):
-        """Keep the rows of one client; all if the file does not say whose they are."""
+        """Keep the rows of one client, or all rows if the file names no clients."""
         if self.client_ids is None:
             return self
         names = self.client_ids.astype(str)
@@ -144,7 +144,7 @@ class FeatureTable(ClientSamples):
         return self.select(rows)
 
     def beside(self):
-        """Arrays that stand beside the features in an ``.npz`` file."""
+        """Return the arrays other than ``X`` for an ``.npz`` file."""
         if not self.is_table:
             return self.others
         for name in ("columns", *ONLY_IN_NPZ):
@@ -156,7 +156,7 @@ class FeatureTable(ClientSamples):
         return {**self.others, "columns": np.array(self.feature_names)}
 
     def per_row(self):
-        """Those of the others that have something for each row."""
+        """Return the arrays in ``others`` that have a value for each row."""
         if self.is_table:
             return self.others
         return {
@@ -182,8 +182,8 @@ def load_features(
     """Load features from a file, with labels, clients and split if it has them.
 
     All commands that read features, and
-    :meth:`skslot.experiments.FeatureSet.from_file`, read them by this function. What
-    cannot be right is refused, and the error names the file, the column and the remedy.
+    :meth:`skslot.experiments.FeatureSet.from_file`, use this function. Invalid content
+    raises an error that names the file, the column and the remedy.
 
     Parameters
     ----------
@@ -192,33 +192,35 @@ def load_features(
         column for each feature: ``.csv``, ``.parquet`` or ``.feather``. The last two
         need ``pip install "skslot[tables]"``.
     labels : str or False, default=None
-        Column or array with the labels; by default ``y``, if there is one. False for
-        none.
+        Name of the column or array with the labels. If None, ``y`` is used if it
+        exists. If False, labels are not read.
     labels_file : str or path-like, default=None
-        Labels in a file of their own: ``.npy``, or text with one per line.
+        Separate file with the labels: ``.npy``, or text with one label per line.
     ignore : str or sequence of str, default=()
-        Columns that are no features. Of ``y``, ``client``, ``domain``, ``split`` and
-        ``path``, which never are, also what they say is ignored.
+        Columns to exclude from the features. ``y``, ``client``, ``domain``, ``split``
+        and ``path`` are never features; if they are listed here, their content is
+        ignored as well.
     id_column : str or sequence of str, default=()
-        Columns that identify rows, such as the number of a patient: no features.
+        Columns that identify rows, such as patient numbers. They are excluded from the
+        features.
     client_column : str, default=None
-        Column or array that says whose each row is; by default ``client``, if there is
-        one.
+        Name of the column or array with the client of each row. If None, ``client`` is
+        used if it exists.
     features : str or sequence of str, default=None
-        Which columns of a table are features, in this order: names, or patterns such
-        as ``"f*"`` for those in the order of the table. All others stand beside the
-        features. By default, all columns that are nothing else. Columns that look like
-        identifiers, labels or names of sites are refused unless they are named here,
-        and not only by a pattern, see Notes.
+        Columns of a table to use as features, in this order: names, or patterns such as
+        ``"f*"`` for matching columns in the order of the table. If None, all columns
+        without another role are features. Columns that look like identifiers, labels or
+        names of sites are rejected unless they are listed here by name, see Notes.
     known_features : str or sequence of str, default=()
-        Names that are no longer to be questioned, such as those that a model was made
-        of: a column of that name is not refused for what it looks like.
+        Names of features that are accepted without this check, such as the features
+        that a model was trained on.
     encoder : str, default=None
-        What made the features, if no fingerprint in the file says it.
+        Name of the encoder that produced the features, for files without a
+        fingerprint.
     plan : StudyPlan, str or path-like, default=None
-        Which columns of a table are features and what is made of them, or the file
-        that says it. The labels are then in its column, unless ``labels`` is False, as
-        for new rows that have none; its fingerprint is the encoder.
+        Plan that computes features from the columns of a table, or its file. Labels are
+        then read from the label column of the plan, unless ``labels`` is False. The
+        fingerprint of the plan becomes the encoder.
 
     Returns
     -------
@@ -228,50 +230,51 @@ def load_features(
         X : ndarray of shape (n_samples, n_features)
             Features: finite numbers, in at least one row.
         y : ndarray of shape (n_samples,) or None
-            Labels, none of them missing.
+            Labels without missing values.
         client_ids : ndarray of shape (n_samples,) or None
             The client of each row, from ``client`` or ``client_column``, or ``domains``
             at the positions ``domain``: text without spaces around it, or integers if
-            all are.
+            all values are integers.
         split : ndarray of str of shape (n_samples,) or None
             "train", "test" or "validation" for each row.
         encoder : str or None
-            ``encoder``, the ``fingerprint`` in the file, or that of the names of the
-            columns.
+            ``encoder``, the ``fingerprint`` in the file, or a fingerprint of the column
+            names.
         feature_names : list of str or None
             Names of the columns, or the array ``columns`` of an ``.npz`` file.
         dataset : str or None
             Name of the data set.
         others : dict of ndarray
-            All that is in the file beside the features.
+            All other arrays or columns in the file.
 
         and these methods: ``of_client(client)``, ``training_rows()`` and
-        ``select(rows)`` keep some of the rows, ``per_row()`` those of the others that
-        have something for each row.
+        ``select(rows)`` keep some of the rows, and ``per_row()`` returns the entries of
+        ``others`` that have a value for each row.
 
     See Also
     --------
-    skslot.experiments.FeatureSet.from_file : Features for an experiment.
-    StudyPlan : Agrees between sites how features are made of tables.
+    skslot.experiments.FeatureSet.from_file : Load features for an experiment.
+    StudyPlan : Define for all sites how features are computed from tables.
 
     Notes
     -----
-    In tables, these are refused as features, unless ``features``, ``known_features`` or
-    a plan names them.
+    In tables, these columns are rejected as features, unless ``features``,
+    ``known_features`` or a plan names them.
 
-    *Identifiers.* A column of text in which no two rows are equal. A column of whole
-    numbers in which no two rows are equal, if that is no chance, which is if five pairs
-    or more of as many numbers, drawn from the same range, would be equal (1 to 11, or
-    100 different ones below 1000), or if all are a million and more. A column with a
-    name such as ``id``, ``PatientID`` or ``mrn``, of text or whole numbers of which
-    half or more are different. With fewer than ten rows nothing is an identifier.
+    *Identifiers.* A column of text with different values in all rows. A column of whole
+    numbers with different values in all rows, if that is unlikely to occur by chance:
+    as many numbers drawn from the same range would contain at least five equal pairs
+    (1 to 11, or 100 different ones below 1000), or all numbers are at least a million.
+    A column with a name such as ``id``, ``PatientID`` or ``mrn``, of text or whole
+    numbers at least half of which are different. With fewer than ten rows, no column is
+    treated as an identifier.
 
     *Labels.* A column of text or whole numbers with a name such as ``diagnosis``,
     ``target`` or ``class``, and at most 20 different values or half as many as there
-    are rows; and a column that says the same as the labels, in the same values or in
-    others, if that is no chance, which it may be in few rows or with a rare class.
+    are rows. A column with a one-to-one correspondence to the labels, if that is
+    unlikely to occur by chance.
 
-    *Sites.* A column like that with a name such as ``site`` or ``hospital``.
+    *Sites.* A column with as few values and a name such as ``site`` or ``hospital``.
 
     *Columns without a name*, such as the index that pandas writes.
 
@@ -349,7 +352,7 @@ def load_features(
 
 
 def _facts_of_columns(names, fingerprint=None):
-    """What is known of all rows of a table."""
+    """Names of the features of a table, and their fingerprint."""
     from ..exchange import feature_fingerprint
 
     fingerprint = fingerprint or feature_fingerprint(names)
@@ -357,7 +360,7 @@ def _facts_of_columns(names, fingerprint=None):
 
 
 def _check_beside_plan(path, plan, names, asked_for):
-    """Refuse to leave out what the plan takes, and what is not there."""
+    """Refuse options that exclude a feature of the plan or name a missing column."""
     for column in plan.columns:
         if column.name in asked_for:
             raise ValueError(
@@ -393,7 +396,7 @@ def _read_numpy(path, choice):
 
 
 def _load_numpy(path):
-    """Arrays by name, X if there is a single one; nothing in the file is run."""
+    """Load arrays by name; a single array is X. No code in the file is run."""
     try:
         with open(path, "rb") as file:  # NumPy leaves it open when the file is damaged
             loaded = np.load(file, allow_pickle=False)
@@ -463,7 +466,7 @@ def _csv_lines(path):
 
 
 def _parse_cells(path, choice, features):
-    """Numbers of columns that may be booleans; other texts are refused."""
+    """Convert columns with numbers or booleans, and refuse other texts."""
     columns = dict(read_cells(path))
     columns = {name: columns[name] for name in features}
     choice.refuse_suspects(path, columns)
@@ -484,7 +487,7 @@ def _parse_cells(path, choice, features):
 
 
 def _what_to_do(name, cell):
-    """The remedy for a cell that is no number."""
+    """Return the remedy for a cell that is not a number."""
     if cell.strip() in MISSING:
         return (
             "Fill missing values in, or let skslot plan say what stands for them. If "
@@ -513,7 +516,7 @@ def _numbers_or_texts(path, column):
 
 
 def _read_frame(path):
-    """The table in a file of Arrow, and which of its columns were an index."""
+    """Read a Parquet or Feather file, and the names of its index columns."""
     purpose = f"{path}: to read Parquet and Feather files, skslot"
     pandas = import_optional("pandas", "tables", purpose)
     import_optional("pyarrow", "tables", purpose)
@@ -534,9 +537,9 @@ def _read_frame(path):
 
 
 def read_cells(path):
-    """All columns of a table as text without spaces around it; "" is a missing value.
+    """Read all columns of a table as stripped text; "" is a missing value.
 
-    Returns pairs of a name and its cells, as a name may be there twice.
+    Return pairs of a name and its cells, since names may occur twice.
     """
     if READERS.get(path.suffix.lower()) is _read_arrow:
         frame, _ = _read_frame(path)
@@ -571,7 +574,7 @@ def _numbers(path, column):
 
 
 def _beside(frame, features):
-    """The other columns as arrays that need no pickle."""
+    """Return the other columns as arrays that need no pickle."""
     others = {}
     for name in frame.columns.drop(features):
         values = np.array(frame[name].tolist())
@@ -612,7 +615,7 @@ def _refuse_rows(path, bad, trouble):
 
 
 def _texts(path, name, array):
-    """Values as text, none of them missing."""
+    """Convert values to text, and refuse missing ones."""
     texts = array.astype(str)
     missing = np.isin(np.char.strip(texts), ["", "nan", "None", "<NA>", "NaT"])
     _refuse_rows(path, missing, f"no {name}")
@@ -650,7 +653,7 @@ def _read_labels(path):
 
 
 def _clients(path, used):
-    """Client of each row, if the file says it."""
+    """Return the client of each row, if the file names clients."""
     found = [name for name in ("domain", "domains") if name in used]
     if len(found) == 1:
         raise ValueError(
@@ -701,7 +704,7 @@ def _split(path, used):
 
 
 def _encoder(path, facts, encoder):
-    """What made the features; a fingerprint is not overruled, names of columns are."""
+    """Name the encoder; `encoder` overrides column names, but not a fingerprint."""
     found = _one_value(path, facts, "fingerprint")
     is_known = READERS[path.suffix.lower()] is _read_numpy and found is not None
     if is_known and encoder not in (None, found):
@@ -713,7 +716,7 @@ def _encoder(path, facts, encoder):
 
 
 def _one_value(path, arrays, name):
-    """Text about the whole file, if it is there."""
+    """Return a text that describes the whole file, if there is one."""
     if name not in arrays:
         return None
     if arrays[name].size != 1:
