@@ -568,7 +568,8 @@ class SolvedAligner(FederatedAligner):
             )
         known = {message.client: message for message in messages}
         joined = dict(self._joined)
-        if self._solve.keywords.get("shrinkage") != self.shrinkage:
+        fitted = self._solve.keywords.get("shrinkage")
+        if self.shrinkage is not None and fitted != self.shrinkage:
             # set since: it applies to all samples, not only to those that are added
             for part in (known, joined):
                 for client, message in part.items():
