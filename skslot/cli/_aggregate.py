@@ -6,6 +6,7 @@ from contextlib import nullcontext, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 
+from .._methods import FILE_METHODS, make_classifier
 from .._utils import client_order, column_differences, count_table, ignored, printable
 from ._arguments import (
     fraction_or,
@@ -14,7 +15,6 @@ from ._arguments import (
     positive_int,
     screen_of,
 )
-from ._methods import DEFAULTS, METHODS, make_classifier, message_of
 from ._outputs import announce, refuse_overwrite, refuse_twins, writing
 from ._site_maps import DEFAULT_TAU, FOR_ALL_SITES, check_is_of_client, refuse_rows
 from ._terminal import (
@@ -64,7 +64,7 @@ def add_commands(commands):
     )
     aggregate.add_argument(
         "--method",
-        choices=METHODS,
+        choices=FILE_METHODS,
         help="classifier, among those that the files were summarized for (default: "
         "mixed, which needs the labels of all sites; else that of the files)",
     )
@@ -311,7 +311,7 @@ def _estimator(kinds, arguments):
     if method is None:
         return aligner
     given = {} if arguments.covariance is None else {"covariance": arguments.covariance}
-    return make_classifier(method, aligner, n_jobs=arguments.jobs, **given)
+    return make_classifier(method, aligner=aligner, n_jobs=arguments.jobs, **given)
 
 
 def _method(labelled, arguments):
@@ -324,7 +324,7 @@ def _method(labelled, arguments):
         )
     own = method_of(labelled)
     method = arguments.method or own
-    if message_of(method) != message_of(own):
+    if _message_of(method) is not _message_of(own):
         raise ValueError(
             f"{next(iter(labelled))} was summarized for {own}, which --method {method} "
             "cannot read: leave --method out, or summarize with it at all sites."
@@ -346,7 +346,16 @@ def method_of(labelled):
                 f"{path} and {first} were summarized for different methods; use the "
                 "same --method at all sites."
             )
-    return DEFAULTS[labelled[first].__name__]
+    return next(name for name in FILE_METHODS if _message_of(name) is labelled[first])
+
+
+def _message_of(method):
+    """Type of the messages that a method reads, with the part for alignment."""
+    if method == "mixed":
+        return make_classifier("mixed").message_type
+    from .. import FederatedOTAligner
+
+    return make_classifier(method, aligner=FederatedOTAligner()).message_type
 
 
 def _check_options(method, arguments):

@@ -13,7 +13,8 @@ from ._terminal import ACTIONS, plain_warnings
 
 FEATURES = (
     ".npz file with X (such as skslot encode writes), .npy file, or a table with a "
-    'column for each feature: .csv, .parquet or .feather (pip install "skslot[tables]")'
+    "column for each feature: .csv, or .parquet and .feather (pip install "
+    '"skslot[tables]")'
 )
 COLUMNS = ("labels", "labels_file", "ignore", "id_column", "client_column")
 

@@ -56,7 +56,7 @@ def add_commands(commands):
         "--methods",
         nargs="+",
         metavar="NAME",
-        help="methods to compare, named as in the table (default: all)",
+        help="methods to compare, such as mixed, fedcgs or local (default: all)",
     )
     group.add_argument(
         "--alignments",
@@ -108,7 +108,7 @@ def bench(arguments):
     """Run an experiment of the paper, with mixed effects beside, or compare methods.
 
     Print its table: accuracy per client, macro mean, standard deviation over clients,
-    gain of the alignment; pca writes two figures. "unlabelled", "methods" and lines
+    gain of the alignment; pca writes two figures. "unlabelled", "methods" and rows
     with "ours" are not in the paper. Without --features it runs on embedded data.
     FedAvg is left out without pip install "skslot[torch]".
 
@@ -119,6 +119,7 @@ def bench(arguments):
         return _draw_pca(arguments)
     from ..experiments import compare_methods, run_experiment
 
+    import_optional("pandas", "tables", "skslot bench")  # before the work
     inputs = [*(arguments.features or ()), arguments.labels_file]
     for path in _outputs(arguments).values():
         refuse_overwrite(path, arguments.force, inputs)

@@ -1,6 +1,6 @@
 """How commands follow a plan that all sites share."""
 
-from ._methods import METHODS
+from .._methods import FILE_METHODS
 
 # What a plan says of messages, as options of ``summarize``.
 SETTINGS = ("method", "dtype", "min_samples", "epsilon", "delta", "clip")
@@ -75,9 +75,9 @@ def settle(arguments):
     for name in SETTINGS:
         if getattr(arguments, name) is None:
             setattr(arguments, name, getattr(source, name))
-    if arguments.method not in METHODS:
+    if arguments.method not in FILE_METHODS:
         raise ValueError(
-            f"{arguments.plan}: method must be one of {', '.join(METHODS)}, not "
+            f"{arguments.plan}: method must be one of {', '.join(FILE_METHODS)}, not "
             f"{arguments.method}."
         )
     return plan

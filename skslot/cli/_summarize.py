@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from .._methods import FILE_METHODS, make_classifier
 from .._utils import list_groups, printable
 from ._arguments import add_command, positive_int, read_table
-from ._methods import METHODS, make_classifier
 from ._outputs import announce, refuse_output, writing
 from ._plans import settle
 from ._releases import ReleaseRecord, refuse_second_release
@@ -26,7 +26,7 @@ def add_commands(commands):
     command.add_client()
     command.add_argument(
         "--method",
-        choices=METHODS,
+        choices=FILE_METHODS,
         help="classifier that the labels are summarized for; mixed, fedcgs, fedridge "
         "and fedcof take the same file (default: that of the plan, else mixed)",
     )
@@ -228,7 +228,7 @@ def _update(table, arguments, budget):
         "fedpft": {"n_components": arguments.components},
         "fedcoreset": {"min_samples": arguments.min_samples},
     }
-    classifier = make_classifier(method, aligner, **settings.get(method, {}))
+    classifier = make_classifier(method, aligner=aligner, **settings.get(method, {}))
     if budget is not None:
         classifier.set_params(privacy=budget)
     classes, y = arguments.classes, table.y

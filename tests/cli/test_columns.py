@@ -200,7 +200,7 @@ def test_sites_are_a_column_of_any_name(hospital, capsys):
 def test_bench_and_report_read_tables_by_the_same_rules(hospital, capsys):
     table = pd.DataFrame(X, columns=NAMES).assign(hospital=CLIENTS, diagnosis=Y)
     table.assign(patient=np.arange(len(X))).to_csv("all.csv", index=False)
-    bench = "bench methods --features all.csv --methods FedCOF --runs 1 --alphas none"
+    bench = "bench methods --features all.csv --methods fedcof --runs 1 --alphas none"
     report = "report all.csv -o page.html --tau 0"
     for command in (bench, report):
         error = error_of(command, capsys)
