@@ -47,7 +47,7 @@ def test_a_weak_site_is_looked_at_with_the_most_likely_reason():
         site(accuracy=0.27, gap=-0.5, is_weak=True, distance=2.4, is_farthest=True)
     )
     assert level == "look"
-    assert headline.startswith("27% correct, far below average: its features are far")
+    assert headline.startswith("27% correct, far below average: its features are the")
     assert "distance 2.40" in headline
 
 
