@@ -1,8 +1,15 @@
 """What tests of several folders need."""
 
+# ruff: noqa: E402
+import os
+
+# Workers share the cores: several threads in each take twice the time, as they wait for
+# each other. Libraries read this as they are imported.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import sys
 from contextlib import contextmanager
-from importlib.util import find_spec
 
 import joblib
 import pytest
@@ -10,9 +17,9 @@ import sklearn
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers():
-    """One process per core, and one more for Flower, whose real runs mostly wait."""
-    return joblib.cpu_count() + (find_spec("flwr") is not None)
+def pytest_xdist_auto_num_workers(config):
+    """One process per core, and one more for slow tests, which mostly wait."""
+    return joblib.cpu_count() + (config.option.markexpr == "slow")
 
 
 @pytest.hookimpl(wrapper=True)

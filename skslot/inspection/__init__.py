@@ -1,12 +1,14 @@
-"""Pictures and reports: what alignment does to the features of each client."""
+"""Displays, diagnosis and reports of clients and of their alignment."""
 
-from ._alignment import AlignmentDisplay
-from ._alignment_report import alignment_report
+from ._alignment import AlignmentDisplay, ClientDistanceDisplay, alignment_report
+from ._clients import (
+    ClientOutlierDisplay,
+    LabelShiftDisplay,
+    VarianceComponentsDisplay,
+)
 from ._diagnose import diagnose
-from ._heat_maps import ClientDistanceDisplay, LabelShiftDisplay
-from ._outliers import ClientOutlierDisplay
+from ._report import client_report, message_report
 from ._tau_path import TauPathDisplay
-from ._variance_components import VarianceComponentsDisplay
 
 __all__ = [
     "AlignmentDisplay",
@@ -16,5 +18,7 @@ __all__ = [
     "TauPathDisplay",
     "VarianceComponentsDisplay",
     "alignment_report",
+    "client_report",
     "diagnose",
+    "message_report",
 ]

@@ -164,6 +164,7 @@ def test_experiments_of_both_kinds_share_a_file(tmp_path):
     assert RunStore(path, DATA).done == {of_paper: measured, **board.runs}
 
 
+@pytest.mark.slow
 def test_processes_do_not_change_a_digit(stored):
     board, _ = stored
     side_by_side = compare_methods(DATA, ["fedcof"], [0.1], 2, n_jobs=2)
