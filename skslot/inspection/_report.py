@@ -107,7 +107,7 @@ def client_report(
     """
     tell = progress or (lambda done, total, part: None)
     X, client_ids = read_rows(X, client_ids)
-    clients, _ = number_clients(client_ids, len(X))
+    clients, codes = number_clients(client_ids, len(X))
     if len(clients) < 2:
         raise ValueError(
             f"all rows are of one client, {clients[0]!r}: there is nothing to align. "
@@ -136,10 +136,11 @@ def client_report(
             aligner = FederatedOTAligner(tau, tol=ROUGHLY, screen=None)
             model = aligner.fit(X, y, client_ids)
         tell(2, 4, "drawing rows")
+        n_samples = dict(zip(clients, np.bincount(codes).tolist(), strict=True))
         clients = getattr(model, "aligner_", model).clients_.tolist()
         findings = Findings(
             model,
-            [int(np.sum(client_ids == client)) for client in clients],
+            [n_samples[client] for client in clients],
             X.shape[1],
             is_asked=is_asked,
             table=table,
@@ -241,7 +242,10 @@ def message_report(messages, *, tau=None, command=None, note=None, progress=None
             is_asked=is_asked,
             table=_table_of(senders),
             mixed=mixed,
-            messages=list(zip(senders, received, strict=True)),
+            messages=[
+                _describe_message(sender, message)
+                for sender, message in zip(senders, received, strict=True)
+            ],
         )
         page = _page(
             findings,
@@ -277,7 +281,7 @@ class Findings:
     """Facts about clients, and about the effect of alignment.
 
     ``model`` is the recommended or requested one; ``mixed`` has the parts of the
-    variance if labels are known. ``messages`` are pairs of facts and message. If
+    variance if labels are known. ``messages`` describe the message of each client. If
     ``is_asked``, the user chose the alignment strength.
     """
 
@@ -321,7 +325,7 @@ class Findings:
     @property
     def guarantees(self):
         """Guarantees of the messages that carry the noise of differential privacy."""
-        found = (message.privacy for _, message in self.messages or [])
+        found = (message["privacy"] for message in self.messages or [])
         return [each for each in found if each is not None]
 
     @cached_property
@@ -380,7 +384,7 @@ class Findings:
                 distance=distance,
                 is_farthest=distance == farthest,
                 outlier=outliers[client].reason,
-                noise=self.messages and self.messages[position][1].privacy,
+                noise=self.messages and self.messages[position]["privacy"],
             )
 
 
@@ -460,7 +464,7 @@ def _page(findings, name, **closing):
         "if_many": "" if report is None else None,
         "if_noise": "" if findings.guarantees else None,
         "if_messages": None if findings.messages is None else "",
-        "if_unlabelled": "" if findings.messages is table is None else None,
+        "if_unlabelled": "" if table is None and findings.messages is None else None,
         **_pictures(findings),
         **closing,
     }
@@ -693,7 +697,7 @@ def _box(findings, position, site):
     level, headline, notes = describe_site(site)
     message = None
     if findings.messages is not None:
-        message = _describe_message(*findings.messages[position])
+        message = findings.messages[position]["html"]
     return {
         "name": site.name,
         "level": level,
@@ -724,22 +728,26 @@ def _numbers(findings, position, site):
         if name not in omitted:
             yield words, as_text(getattr(report, name)[position])
     if findings.messages is not None:
-        yield "bytes of the file", f"{_size(*findings.messages[position]):,}"
-
-
-def _size(sender, message):
-    return message.nbytes() if sender.path is None else sender.path.stat().st_size
+        yield "bytes of the file", f"{findings.messages[position]['n_bytes']:,}"
 
 
 def _describe_message(sender, message):
-    """Describe the contents of a message, and what it reveals, as HTML."""
+    """Return the guarantee, the size and the description as HTML of a message."""
     contents = {key: str(value) for key, value in message.contents().items()}
     if message.privacy is not None:
         guarantee = in_short([message.privacy])
         contents["guarantee of differential privacy"] = guarantee
     words = message.describe().split("\n\n")[-1].splitlines()
-    place = [] if sender.path is None else [f"In {printable(sender.path.name)}:"]
-    return _paragraphs(place) + html_table(contents.items()) + _paragraphs(words)
+    place, n_bytes = [], message.nbytes()
+    if sender.path is not None:
+        place = [f"In {printable(sender.path.name)}:"]
+        n_bytes = sender.path.stat().st_size
+    table = html_table(contents.items())
+    return {
+        "privacy": message.privacy,
+        "n_bytes": n_bytes,
+        "html": _paragraphs(place) + table + _paragraphs(words),
+    }
 
 
 # ------------------------------------------------------------------ pictures

@@ -211,7 +211,7 @@ def test_messages_give_the_numbers_of_the_rows():
 @pytest.mark.usefixtures("_no_pictures")
 def test_code_of_rows_begins_with_what_reads_them():
     data = make_shifted_clients(90, n_clients=3, n_features=3, random_state=0)
-    rows = {"X": data.data, "client_ids": data.client_ids}
+    rows = {"X": data.data, "client_ids": data.client_ids.tolist()}
     page = client_report(**rows, reading="X, client_ids = read()\n")
     code = page.partition("<code>")[2].partition("</code>")[0]
     names = {"read": lambda: (rows["X"], rows["client_ids"])}
