@@ -10,7 +10,6 @@ from ..base import clients_array
 from ..classifiers import MixedEffectsClassifier
 from ..exchange import (
     ClassStatistics,
-    MessageError,
     load_message,
     load_messages,
     receive,
@@ -22,8 +21,8 @@ from ..inspection import (
     diagnose,
 )
 from ..model_selection import class_table
-from ._aggregate import has_labels, in_words_of_commands, look_at
-from ._site_maps import DEFAULT_TAU
+from ._server import look_at
+from ._site import DEFAULT_TAU
 from ._site_words import Site, in_short, mean_of_others, ratio_to, times_apart
 
 # Models by the names that diagnose has for them; that of a tau follows at the end.
@@ -301,7 +300,9 @@ def findings_of_messages(paths, tau=None, begin=lambda part: None):
             "files of all sites."
         )
     kinds, is_asked = look_at(paths), tau is not None
-    plain = [path for path, kind in kinds.items() if kind and not has_labels(kind)]
+    plain = [
+        path for path, kind in kinds.items() if kind and not kind.describes_classes
+    ]
     if tau == "auto" and plain:
         raise ValueError(
             f"--tau auto needs the labels of all sites, but {plain[0]} was summarized "
@@ -316,16 +317,13 @@ def findings_of_messages(paths, tau=None, begin=lambda part: None):
         for kind in kinds.values()
     )
     mixed = None
-    try:
-        if has_classes:
-            mixed = MixedEffectsClassifier(**SILENT).server_aggregate(received)
-        model = mixed
-        if is_asked or not has_classes:
-            aligner = FederatedOTAligner(tau, tol=ROUGHLY, **SILENT)
-            model = aligner.server_aggregate(received)
-        senders = received.senders
-    except MessageError as error:
-        raise in_words_of_commands(error) from error
+    if has_classes:
+        mixed = MixedEffectsClassifier(**SILENT).server_aggregate(received)
+    model = mixed
+    if is_asked or not has_classes:
+        aligner = FederatedOTAligner(tau, tol=ROUGHLY, **SILENT)
+        model = aligner.server_aggregate(received)
+    senders = received.senders
     return Findings(
         f"messages of {len(senders)} clients",
         model,

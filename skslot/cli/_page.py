@@ -15,7 +15,6 @@ from ..inspection import (
     LabelShiftDisplay,
     VarianceComponentsDisplay,
 )
-from ._aggregate import has_labels, method_of
 from ._findings import MIXED, MOST_CLIENTS, PER_CLASS, PLAIN, strength_in
 from ._pictures import (
     narrow_bar,
@@ -28,6 +27,7 @@ from ._pictures import (
     untitled,
     untitled_classes,
 )
+from ._server import method_of
 from ._site_words import (
     WORTH_A_WORD,
     describe_site,
@@ -653,7 +653,9 @@ def _code(findings, source):
 def command_section(findings):
     """The command that makes a model, or a reference, of these files."""
     messages = findings.messages
-    labelled = {each.file: each.kind for each in messages if has_labels(each.kind)}
+    labelled = {
+        each.file: each.kind for each in messages if each.kind.describes_classes
+    }
     without = [each.file for each in messages if each.file not in labelled]
     try:
         method = method_of(labelled) if labelled else None

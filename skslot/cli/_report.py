@@ -4,17 +4,16 @@ from pathlib import Path
 
 from .._atomic import atomic_output
 from .._utils import ignored, printable, warn_user
-from ._arguments import (
+from ._data import columns_of, read_rows_of_sites, reading_code
+from ._main import (
     FEATURES,
     add_command,
-    columns_of,
-    fraction_or,
     named_files,
-    read_rows_of_sites,
-    reading_code,
+    plain_warnings,
+    refuse_output,
+    show_progress,
+    writing,
 )
-from ._outputs import refuse_output, writing
-from ._terminal import plain_warnings, show_progress
 
 MESSAGES = ".slot"
 
@@ -26,18 +25,15 @@ def add_commands(commands):
         "files",
         nargs="+",
         metavar="FILE",
-        help=f"{FEATURES}; client says whose each row is. Of a data set with a split, "
-        "the training rows are used. Or the .slot files that skslot summarize wrote, "
-        "one of each site",
+        help=f"{FEATURES} of all sites, or one .slot file per site.",
     )
-    command.add_rows_of_sites()
-    command.add_output("FILE.html", "the page")
-    command.add_argument(
+    command.add_columns()
+    command.share("--plan")
+    command.add_output("FILE.html", "The page.")
+    command.share(
         "--tau",
-        type=fraction_or("auto"),
-        help="strength of the alignment, from 0 to 1, or auto for the closed form "
-        "(default: what skslot diagnose recommends, which takes longer; mixed effects "
-        "for .slot files with labels of all sites; 0.4 without labels)",
+        help="Alignment strength from 0 to 1, or auto (default: the recommendation of "
+        "skslot diagnose; mixed effects for .slot files; 0.4 without labels).",
     )
 
 
@@ -59,8 +55,6 @@ def report(arguments):
     refuse_output(arguments, *paths)
     progress = _Progress(show_progress("report, part", arguments))
     are_messages = set(map(_is_message, paths))
-    if not paths:
-        raise ValueError(f"no file matches {' '.join(arguments.files)}.")
     if len(are_messages) > 1:
         raise ValueError(
             f"{_first(paths, True)} is what a site sent, {_first(paths, False)} has "

@@ -113,8 +113,11 @@ def test_rows_that_say_little_are_warned_of_once(model, capsys):
     [
         ("few.npz --model global.slot", "few.npz has 5 rows .* at least 10"),
         ("few.npz --model global.slot --statistics D.slot", "at least 10"),
-        ("rows.npz --model linear.slot", "linear.slot is the model of one site"),
-        ("rows.npz --model aligned.slot", "skslot predict aligns the rows of a site"),
+        ("rows.npz --model linear.slot", "kind 'linear model', not a model of mixed"),
+        (
+            "rows.npz --model aligned.slot",
+            "aligned.slot: .* not a model of mixed effects",
+        ),
         ("rows.npz --model D.slot", "kind 'class statistics', not a model of mixed"),
         ("rows.npz --encoder v2 --model global.slot", "encoder 'v2', but global.slot"),
         ("narrow.npy --model global.slot", "2 features.* is for 6"),

@@ -1,0 +1,295 @@
+"""Commands of researchers: ``demo`` and ``bench``."""
+
+import argparse
+import re
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from textwrap import fill
+
+from .._atomic import atomic_output, outputs_together
+from .._utils import import_optional, printable
+from ._data import columns_of
+from ._main import (
+    FEATURES,
+    add_command,
+    in_one_line,
+    option_of,
+    refuse_overwrite,
+    refuse_twins,
+    show_progress,
+    writing,
+)
+
+EXPERIMENTS = (
+    "main",
+    "skew",
+    "domain-only",
+    "tau",
+    "backbones",
+    "scalability",
+    "unlabelled",
+    "methods",
+    "pca",
+)
+# Options that only the experiment "methods" has.
+ONLY_METHODS = ("methods", "alignments", "alphas", "n_jobs")
+FORMATS = ("json", "csv", "latex")
+PICTURES = ("png", "svg")
+
+
+def add_commands(commands):
+    """Add ``demo`` and ``bench``."""
+    command = add_command(commands, demo)
+    command.add_count("--partitions", 5, "Label-skewed partitions to average over")
+    command.add_path(
+        "--picture",
+        "FILE.png",
+        "Picture of the features, if matplotlib is installed (default: %(default)s).",
+        default=Path("skslot-demo.png"),
+    )
+    command = add_command(commands, bench)
+    command.add_argument("experiment", choices=EXPERIMENTS, help="Experiment to run.")
+    command.add_path(
+        "--features",
+        "FILE",
+        f"{FEATURES}, with the site of each row (default: embedded data).",
+        nargs="+",
+    )
+    command.add_columns(features="--columns")
+    command.add_count("--runs", 5, "Partitions, and seeds on the first partition")
+    for flag in ("--methods", "--alignments"):
+        command.add_argument(
+            flag,
+            nargs="+",
+            metavar="NAME",
+            help="Names as in the table of methods (default: all).",
+        )
+    command.add_argument(
+        "--alphas",
+        nargs="+",
+        type=_alpha,
+        metavar="ALPHA",
+        help="Concentrations of the label shift, for methods (default: none 1 0.1 0.05 "
+        "0.01).",
+    )
+    command.add_argument(
+        "--n-jobs",
+        type=int,
+        metavar="N",
+        help="Processes over runs, for methods (default: 1).",
+    )
+    command.share(
+        "--min-samples",
+        help="Minimum number of training samples of a client (default: 10; 20 on "
+        "embedded data).",
+    )
+    command.add_path(
+        "--results",
+        "FILE",
+        "File of completed runs, which are not repeated (default: %(default)s).",
+        default=Path("skslot-bench.jsonl"),
+    )
+    for name in FORMATS:
+        command.add_path(f"--{name}", "FILE", f"Output as {name}.")
+    command.add_path(
+        "--figures",
+        "FOLDER",
+        "Folder for figures of pca (default: this folder) and methods (default: none).",
+    )
+    command.share("--force")
+
+
+# ------------------------------------------------------------------ demo
+
+
+def demo(arguments):
+    """Show what alignment does, on embedded data.
+
+    No download, no extra package, less than a minute.
+
+    example: skslot demo --partitions 3
+    """
+    from threadpoolctl import threadpool_limits  # comes with scikit-learn
+
+    from ..experiments import run_demo  # scikit-learn takes a second: not for --help
+
+    with threadpool_limits(1):  # threads are slower than none on matrices this small
+        result = run_demo(
+            arguments.partitions, progress=show_progress("step", arguments)
+        )
+    print(result)
+    print(f"\n{save_picture(result, arguments.picture)}")
+
+
+def save_picture(result, path):
+    """Draw if possible; return a sentence on the picture."""
+    name = printable(path)
+    if path.exists():
+        return f"No picture: {name} exists already; name another file with --picture."
+    try:
+        refuse_overwrite(path)
+        figure = result.plot().figure_
+        with outputs_together(replace=False):
+            _save(figure, path)
+    except (ImportError, OSError) as error:
+        return f"No picture: {in_one_line(error)}"
+    text = (
+        f"Picture: {name}, the training features in two dimensions. From left to right "
+        "sites come together (top); at tau=1 digits do so too (bottom), which is too "
+        "much."
+    )
+    return fill(text, width=88, break_long_words=False)
+
+
+def _save(figure, path):
+    with atomic_output(path) as file:
+        figure.savefig(file, format=path.suffix[1:] or "png", dpi=150)
+
+
+# ------------------------------------------------------------------ bench
+
+
+def bench(arguments):
+    """Run an experiment of the paper, or compare methods.
+
+    main: alpha = 0.1; skew: alpha = 0.05 and 0.01; domain-only: no label shift; tau:
+    alignment strengths from 0 to 1; backbones: main with several encoders, a file of
+    features of each; scalability: two clients per domain; unlabelled: sites that learn
+    from unlabelled rows, and sites that join; methods: all one-shot methods, aligned
+    and not; pca: figures of the features in two dimensions.
+
+    The table has the accuracy per client, the macro mean, the standard deviation over
+    clients and the gain of the alignment. "unlabelled", "methods" and lines with "ours"
+    are not in the paper. FedAvg needs pip install "skslot[torch]".
+
+    example: skslot bench main --features features.npz --runs 5
+    """
+    given = {name: getattr(arguments, name) for name in ONLY_METHODS}
+    given = {name: value for name, value in given.items() if value is not None}
+    if given and arguments.experiment != "methods":
+        flag = option_of(next(iter(given)))
+        raise ValueError(f"{flag} is for methods, not for {arguments.experiment}.")
+    if arguments.experiment == "pca":
+        return _draw_pca(arguments)
+    from ..experiments import compare_methods, run_experiment
+
+    outputs = _outputs(arguments)
+    inputs = [*(arguments.features or ()), arguments.labels_file]
+    for path in outputs.values():
+        refuse_overwrite(path, arguments.force, inputs)
+    refuse_overwrite(arguments.results, force=True, inputs=inputs)
+    refuse_twins([*outputs.values(), arguments.results])
+    all_data, pictures = _data(arguments), {}
+    if arguments.experiment == "methods":
+        run = partial(compare_methods, **given)
+        for data in all_data:
+            pictures[data.name] = _pictures(arguments, f"methods-{data.name}")
+    else:
+        run = partial(run_experiment, arguments.experiment)
+    results = []
+    for data in all_data:
+        result = run(
+            data,
+            n_runs=arguments.runs,
+            results=arguments.results,
+            progress=show_progress("run", arguments),
+        )
+        print(result, end="\n\n")
+        results.append(result)
+    written = []
+    with writing(arguments):
+        for result in results:
+            for path in pictures.get(result.data, ()):
+                _save(result.plot(), path)
+                written.append(path)
+        for name, path in outputs.items():
+            with atomic_output(path) as file:
+                file.write(_text(name, results).encode())
+            written.append(path)
+    for path in written:
+        print(f"wrote {printable(path)}")
+
+
+def _text(name, results):
+    """Write results as one file; tables of the same columns become one CSV."""
+    texts = [getattr(result, f"to_{name}")() for result in results]
+    if name == "json":
+        return f"[{', '.join(texts)}]\n"
+    if name == "latex":
+        return "\n\n".join(texts) + "\n"
+    tables = {}
+    for header, _, rows in (text.partition("\n") for text in texts):
+        tables[header] = tables.get(header, f"{header}\n") + rows
+    return "\n".join(tables.values())
+
+
+def _draw_pca(arguments):
+    tables = _outputs(arguments)
+    if tables:
+        raise ValueError(f"pca has no table to write as {', '.join(tables)}.")
+    arguments.figures = arguments.figures or Path(".")
+    for data in _data(arguments):
+        paths = {
+            path: what
+            for what in ("client", "class")
+            for path in _pictures(arguments, f"pca-{data.name}-by-{what}")
+        }
+        figures = data.pca_figures()
+        with writing(arguments):
+            for path, what in paths.items():
+                _save(figures[what], path)
+        for path in paths:
+            print(f"wrote {printable(path)}")
+
+
+def _pictures(arguments, name):
+    """List the paths of a picture, if pictures are asked for and can be made."""
+    if arguments.figures is None:
+        return []
+    import_optional("matplotlib.pyplot", "plot", "a picture")
+    stem = re.sub(r"[^\w.-]+", "-", name)
+    paths = [arguments.figures / f"{stem}.{kind}" for kind in PICTURES]
+    for path in paths:
+        refuse_overwrite(path, arguments.force)
+    return paths
+
+
+def _alpha(text):
+    """Convert a concentration of the label shift: none, or a number above 0."""
+    try:
+        value = None if text == "none" else float(text)
+    except ValueError:
+        value = 0.0
+    if value is not None and not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is neither none nor above 0")
+    return value
+
+
+def _outputs(arguments):
+    paths = {name: getattr(arguments, name) for name in FORMATS}
+    return {name: path for name, path in paths.items() if path is not None}
+
+
+def _data(arguments):
+    from ..experiments import FeatureSet
+
+    compares_encoders = arguments.experiment == "backbones"
+    if arguments.features:
+        paths, columns = arguments.features, columns_of(arguments)
+        if len({path.stem for path in paths}) < len(paths):
+            raise ValueError(
+                "results are named after their files of features, and two of these "
+                f"have the same name: {', '.join(map(str, paths))}."
+            )
+        data = [FeatureSet.from_file(path, **columns) for path in paths]
+    elif compares_encoders:
+        data = FeatureSet.embedded_backbones()
+    else:
+        data = [FeatureSet.embedded()]
+    if compares_encoders:
+        for other in data[1:]:
+            data[0].check_same_rows(other)
+    if arguments.min_samples is not None:
+        data = [replace(one, min_samples=arguments.min_samples) for one in data]
+    return data
