@@ -1,10 +1,13 @@
 # What CI runs, one target each; .ci/run makes fresh environments for them.
-.PHONY: test coverage lint docs bench test-cpus test-min
+.PHONY: test test-slow coverage lint docs bench mutations test-cpus test-min
 
 test:  # after: pip install ".[all,tests]"
 	pytest -n auto
 
-coverage:  # the same, a third slower
+test-slow:  # real processes, examples, audits
+	pytest -n auto -m slow
+
+coverage:  # make test, a third slower
 	pytest -n auto --cov
 
 lint:
@@ -18,11 +21,14 @@ docs:  # after: pip install ".[docs]"
 bench:  # after: pip install ".[bench]"
 	python examples/benchmarks/bench_alignment.py
 
+mutations:  # tests must fail for each of some mistakes in the mathematics
+	python tests/mutations.py
+
 # Rounding as on older CPUs: OpenBLAS and NumPy can be told to do without instructions
 # that this one has. Only what computes or prints numbers, with one thread each, as more
 # are slower for matrices of this size. torch does not use OpenBLAS, and the contract of
 # classifiers is about ids, classes and files, as damaged messages are.
-NUMERICAL = tests/geometry tests/statistics tests/effects tests/alignment \
+NUMERICAL = tests/geometry tests/statistics tests/alignment \
 	tests/classifiers tests/exchange tests/test_constant_features.py \
 	tests/test_numbers.py tests/test_parallel.py skslot docs \
 	--ignore tests/classifiers/contract --ignore tests/classifiers/fedavg \

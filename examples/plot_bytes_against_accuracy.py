@@ -16,60 +16,57 @@ sends as little.
 # float32. FedAvg is left out, for it takes longer than all others together.
 
 import matplotlib.pyplot as plt
+import pandas as pd
 
 from skslot.experiments import FeatureSet, compare_methods
 
 FAMILIES = {
     "class statistics": [
-        *("FedCGS", "FedCGS within", "nearest mean", "FedRidge", "AFL", "Fed3R"),
-        *("FedCOF", "FedQDA", "naive Bayes", "mixed effects"),
+        *("fedcgs", "fedcgs-within", "nearest-mean", "fedridge", "afl", "fed3r"),
+        *("fedcof", "fedqda", "naive-bayes", "mixed"),
     ],
     "rows drawn from mixtures": [
-        *("FedPFT", "FedPFT diag", "FedPFT lowrank", "FedPFT 100 draws", "CCVR"),
+        *("fedpft", "fedpft-diag", "fedpft-lowrank", "fedpft-100", "ccvr"),
     ],
     "heads of the sites": [
-        *("head average", "RegMean", "Fisher merging", "FedLPA", "ensemble"),
-        *("ensemble weighted", "ensemble vote", "ensemble stack"),
+        *("head-average", "fedmerge", "fisher", "fedlpa", "ensemble"),
+        *("weighted", "vote", "fedensemble"),
     ],
-    "a few rows per class": ["FedCoreset", "FedCoreset herding"],
-    "not federated": ["local training", "rows pooled"],
+    "a few rows per class": ["fedcoreset", "herding"],
+    "not federated": ["local", "pooled"],
 }
-methods = [name for family in FAMILIES.values() for name in family]
-board = compare_methods(
-    FeatureSet.embedded(), methods, alphas=[0.1], n_runs=2, alignments=["none"]
-)
-rows = {row.method: row for row in board.rows()}
-print(f"{'':<20}{'bytes':>8}{'accuracy':>10}{'worst site':>12}")
-for row in sorted(rows.values(), key=lambda row: -row.mean):
-    print(f"{row.method:<20}{row.sent:>8,.0f}{row.mean:>10.1f}{row.worst:>12.1f}")
+data = FeatureSet.embedded()
+tables = []
+for family, methods in FAMILIES.items():
+    board = compare_methods(data, methods, [0.1], n_runs=2, alignments=["none"])
+    tables.append(board.to_frame().assign(family=family))
+# FedCGS is in every comparison
+table = pd.concat(tables).drop_duplicates("method").sort_values("mean")
+columns = ["method", "sent", "mean", "worst"]
+print(table[columns][::-1].round(1).to_string(index=False))
 
 # %%
 # Those worth their bytes
 # -----------------------
 # A method is worth its bytes if no other is more accurate and sends as little.
 
-
-def is_worth_it(row):
-    return not any(
-        other.sent <= row.sent and other.mean > row.mean for other in rows.values()
-    )
-
-
-front = sorted(filter(is_worth_it, rows.values()), key=lambda row: row.sent)
-print(", then ".join(f"{row.method} ({row.sent:,.0f} bytes)" for row in front))
+table = table.sort_values(["sent", "mean"], ascending=[True, False])
+front = table[table["mean"] > table["mean"].cummax().shift(fill_value=0)]
+print(", then ".join(f"{r.method} ({r.sent:,.0f} bytes)" for r in front.itertuples()))
 
 # %%
 
 figure, axes = plt.subplots(figsize=(8, 5), layout="constrained")
 colours = ["#0072b2", "#e69f00", "#cc79a7", "#009e73", "#808080"]
-for (family, names), colour in zip(FAMILIES.items(), colours, strict=True):
-    sent = [max(rows[name].sent, 600) for name in names]  # none at all: on the left
-    axes.scatter(sent, [rows[name].mean for name in names], color=colour, label=family)
-steps = [max(row.sent, 600) for row in front]
-axes.step(steps, [row.mean for row in front], where="post", color="black", zorder=0)
-named = {"FedQDA", "CCVR", "rows pooled", "FedPFT lowrank", "FedRidge"}
-for row in [*front, *(rows[name] for name in named)]:
-    place = max(row.sent, 600), row.mean
+table["place"] = table["sent"].clip(lower=600)  # none at all: on the left
+for family, colour in zip(FAMILIES, colours, strict=True):
+    rows = table[table["family"] == family]
+    axes.scatter(rows["place"], rows["mean"], color=colour, label=family)
+front = table.loc[table["method"].isin(front["method"])]
+axes.step(front["place"], front["mean"], where="post", color="black", zorder=0)
+named = ["FedQDA", "CCVR", "rows pooled", "FedPFT lowrank", "FedRidge"]
+for row in table[table["method"].isin([*front["method"], *named])].itertuples():
+    place = row.place, row.mean
     axes.annotate(row.method, place, (5, 5), textcoords="offset points", size="small")
 axes.set_xscale("log")
 axes.set_xticks([600, 2000, 5000, 10_000, 40_000], ["0", "2", "5", "10", "40"])

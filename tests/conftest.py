@@ -2,7 +2,6 @@
 
 import sys
 from contextlib import contextmanager
-from importlib.util import find_spec
 
 import joblib
 import pytest
@@ -10,9 +9,9 @@ import sklearn
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers():
-    """One process per core, and one more for Flower, whose real runs mostly wait."""
-    return joblib.cpu_count() + (find_spec("flwr") is not None)
+def pytest_xdist_auto_num_workers(config):
+    """One process per core, and one more for slow tests, which mostly wait."""
+    return joblib.cpu_count() + (config.option.markexpr == "slow")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -101,22 +101,20 @@ def test_value_of_a_constant_feature_does_not_matter(
 
 
 @EVERY
-@pytest.mark.parametrize("constant", CONSTANTS)
-def test_rows_that_do_not_vary_at_all_give_finite_results(estimator, constant):
+def test_rows_that_do_not_vary_at_all_give_finite_results(estimator):
     X, y, client_ids = rows_with(0.0, 15, np.float64)
-    X[:] = constant
-    assert np.isfinite(results(estimator, X, y, client_ids)).all()
+    for constant in CONSTANTS:
+        X[:] = constant
+        assert np.isfinite(results(estimator, X, y, client_ids)).all(), constant
 
 
 @EVERY
-@pytest.mark.parametrize("constant", CONSTANTS)
-def test_feature_that_is_constant_at_one_client_gives_finite_results(
-    estimator, constant
-):
+def test_feature_that_is_constant_at_one_client_gives_finite_results(estimator):
     X, y, client_ids = rows_with(0.0, 15, np.float64)
-    X[:, COLUMN] = np.random.default_rng(1).normal(size=len(X)) + constant
-    X[client_ids == 1, COLUMN] = constant
-    assert np.isfinite(results(estimator, X, y, client_ids)).all()
+    for constant in CONSTANTS:
+        X[:, COLUMN] = np.random.default_rng(1).normal(size=len(X)) + constant
+        X[client_ids == 1, COLUMN] = constant
+        assert np.isfinite(results(estimator, X, y, client_ids)).all(), constant
 
 
 # ------------------------------------------------------------------ the two rules

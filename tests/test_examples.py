@@ -26,6 +26,7 @@ def test_there_is_a_gallery():
     assert GALLERY
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", GALLERY, ids=lambda path: path.stem)
 def test_example_runs(path, tmp_path):
     missing = [name for name in set(imported(path)) if not find_spec(name)]

@@ -60,7 +60,7 @@ from skslot import (
     MixedEffectsClassifier,
 )
 from skslot.experiments import FeatureSet
-from skslot.experiments._sites import (
+from skslot.experiments._measures import (
     KNOWN_SITES,
     NEW_SITES,
     LocalDiscriminant,

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from .._methods import FILE_METHODS
 from .._utils import (
     count_table,
     import_optional,
@@ -16,12 +17,10 @@ from .._utils import (
 )
 from ._main import (
     FEATURES,
-    METHODS,
     add_command,
     announce,
     in_one_line,
     named_files,
-    natural_number,
     number_or,
     plain_warnings,
     print_list,
@@ -29,6 +28,7 @@ from ._main import (
     screen_of,
     show_progress,
     shows_progress,
+    whole_number,
     write_npz_atomically,
     writing,
 )
@@ -220,9 +220,9 @@ def settle(arguments):
     for name in SETTINGS:
         if getattr(arguments, name) is None:
             setattr(arguments, name, getattr(plan or StudyPlan, name))
-    if arguments.method not in METHODS:
+    if arguments.method not in FILE_METHODS:
         raise ValueError(
-            f"{arguments.plan}: method must be one of {', '.join(METHODS)}, not "
+            f"{arguments.plan}: method must be one of {', '.join(FILE_METHODS)}, not "
             f"{arguments.method}."
         )
     return plan
@@ -422,7 +422,7 @@ def _add_encode(command):
     command.add_count("--batch-size", 64, "Images per batch")
     command.add_argument(
         "--workers",
-        type=natural_number,
+        type=whole_number,
         default=0,
         metavar="N",
         help="Additional processes that read images (default: %(default)s).",

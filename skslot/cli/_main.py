@@ -24,21 +24,12 @@ import numpy as np
 
 from .. import __version__
 from .._atomic import atomic_output, outputs_together, refuse_other_than_files
+from .._methods import FILE_METHODS, make_classifier
 from .._utils import column_differences, plain_name, printable, short, spelled_alike
 
 # Each has a function add_commands, in the order of the help.
 MODULES = ("_study", "_report", "_data", "_site", "_server")
-# Classes of the classifiers that --method names, and their parameters.
-METHODS = {
-    "mixed": ("MixedEffectsClassifier", {}),
-    "fedcgs": ("FedCGSClassifier", {}),
-    "fedridge": ("FedRidgeClassifier", {}),
-    "fedcof": ("FedCOFClassifier", {}),
-    "fedpft": ("FedPFTClassifier", {"random_state": 0}),
-    "fedcoreset": ("FedCoresetClassifier", {"random_state": 0}),
-    "fedmerge": ("FedMergeClassifier", {}),
-    "fedensemble": ("FedEnsembleClassifier", {"combine": "stack"}),
-}
+# Settings of the aligner in a classifier.
 OF_ALIGNER = ("tau", "shrinkage", "n_jobs", "verbose")
 
 
@@ -88,15 +79,14 @@ def make_estimator(method, **settings):
     Settings that are None, or that are not parameters of the classifier, have no
     effect.
     """
-    import skslot
+    from .. import FederatedOTAligner
 
     if method is None:
-        return _configured(skslot.FederatedOTAligner(), settings)
+        return _configured(FederatedOTAligner(), settings)
     inner = {name: settings[name] for name in OF_ALIGNER if name in settings}
-    aligner = _configured(skslot.FederatedOTAligner(), inner)
-    name, parameters = METHODS[method]
+    aligner = _configured(FederatedOTAligner(), inner)
     settings = settings | {"aligner": aligner, "shrinkage": None}
-    return _configured(getattr(skslot, name)(**parameters), settings)
+    return _configured(make_classifier(method), settings)
 
 
 def _configured(estimator, settings):
@@ -109,18 +99,17 @@ def _configured(estimator, settings):
 # ------------------------------------------------------------------ types of options
 
 
-def positive_int(text):
-    """Convert a whole number of at least one."""
-    value = int(text) if text.isdecimal() else 0
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a positive integer")
-    return value
-
-
-def natural_number(text):
+def whole_number(text):
     """Convert a whole number of at least zero."""
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
+    return int(text)
+
+
+def positive_int(text):
+    """Convert a whole number of at least one."""
+    if whole_number(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive integer")
     return int(text)
 
 
@@ -132,22 +121,9 @@ def client_name(text):
     return name
 
 
-def fraction_or(*names):
-    """Make the type of an option that is a number from 0 to 1 or one of some names."""
-    return _number_or(names, "a number from 0 to 1", lambda value: 0 <= value <= 1)
+def number_or(*names, least=float("-inf"), most=float("inf")):
+    """Make the type of an option that is a finite number or one of some names."""
 
-
-def number_or(*names):
-    """Make the type of an option that is a number or one of some names."""
-    return _number_or(names, "a number", isfinite)
-
-
-def positive_fraction(text):
-    """Convert a number above 0 and up to 1."""
-    return _number_or((), "a number above 0 and up to 1", lambda v: 0 < v <= 1)(text)
-
-
-def _number_or(names, what, is_valid):
     def convert(text):
         if text in names:
             return text
@@ -155,12 +131,18 @@ def _number_or(names, what, is_valid):
             value = float(text)
         except ValueError:
             value = float("nan")
-        if not is_valid(value):
-            allowed = " or ".join([what, *names])
+        if not (isfinite(value) and least <= value <= most):
+            interval = "" if most == float("inf") else f" from {least} to {most}"
+            allowed = " or ".join([f"a number{interval}", *names])
             raise argparse.ArgumentTypeError(f"{text!r} is not {allowed}")
         return value
 
     return convert
+
+
+def fraction_or(*names):
+    """Make the type of an option that is a number from 0 to 1 or one of some names."""
+    return number_or(*names, least=0, most=1)
 
 
 # ------------------------------------------------------------------ shared options
@@ -234,7 +216,7 @@ SHARED = {
         "help": "Weight of the identity in the covariance: ledoit_wolf, oas or a "
         "number from 0 to 1 (default: %(default)s).",
     },
-    "--method": {"choices": METHODS},
+    "--method": {"choices": FILE_METHODS},
     "--tau": {"type": fraction_or("auto"), "metavar": "TAU"},
     "--screen": {
         "choices": ("warn", "exclude", "none"),

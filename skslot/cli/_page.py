@@ -430,7 +430,7 @@ def _numbers(findings, site, position):
         if not np.isnan(getattr(found, name)):
             yield words, f"{getattr(found, name):.2f}"
     report = findings.report
-    for name, (head, as_text) in report._columns.items() if report else ():
+    for name, (head, as_text) in report.columns.items() if report else ():
         is_said = head in ("client", "rows", "classes")
         if is_said or (head == "W2 after" and not findings.is_moved):
             continue

@@ -5,16 +5,16 @@ from collections import defaultdict
 from contextlib import nullcontext, redirect_stdout
 from dataclasses import replace
 
+from .._methods import FILE_METHODS
 from .._utils import client_order, count_table, ignored, plain_name, printable
 from ._main import (
-    METHODS,
     add_command,
     announce,
+    fraction_or,
     in_one_line,
     make_estimator,
     named_files,
     plain_warnings,
-    positive_fraction,
     positive_int,
     refuse_overwrite,
     refuse_twins,
@@ -72,7 +72,7 @@ def add_commands(commands):
     command.share("--screen")
     command.add_argument(
         "--max-share",
-        type=positive_fraction,
+        type=fraction_or(),
         metavar="SHARE",
         help="Maximum fraction of all samples that one site may contribute (default: "
         "no limit).",
@@ -342,7 +342,9 @@ def method_of(labelled):
                 f"{path} and {first} were summarized for different methods; use the "
                 "same --method at all sites."
             )
-    return next(m for m in METHODS if make_estimator(m).message_type is labelled[first])
+    return next(
+        m for m in FILE_METHODS if make_estimator(m).message_type is labelled[first]
+    )
 
 
 def _check_options(method, arguments):

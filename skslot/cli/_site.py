@@ -137,8 +137,6 @@ def _add_summarize(command):
 
 # ------------------------------------------------------------------ summarize
 
-# Methods whose messages consist of counts, sums and one second moment.
-PRIVATE_METHODS = ("mixed", "fedcgs", "fedridge", "fedcof")
 PRIVACY = {
     "epsilon": "Privacy loss of one row; chosen without looking at the rows.",
     "delta": "Probability of a larger loss, such as 1e-5.",
@@ -339,11 +337,10 @@ def _check_release(table, arguments):
         )
     if table.y is None:
         return
-    if arguments.method not in PRIVATE_METHODS:
+    if "privacy" not in make_estimator(arguments.method).get_params():
         raise ValueError(
             f"--method {arguments.method} has no guarantee of differential privacy: "
-            "its file is not made of counts, sums and second moments alone. Choose "
-            f"one of {', '.join(PRIVATE_METHODS)}."
+            "its file is not made of counts, sums and second moments alone."
         )
     if arguments.drop_small_classes:
         raise ValueError(

@@ -58,26 +58,26 @@ def add_commands(commands):
     )
     command.add_columns(features="--columns")
     command.add_count("--runs", 5, "Partitions, and seeds on the first partition")
-    for flag in ("--methods", "--alignments"):
+    for flag, example in (("--methods", "fedcgs"), ("--alignments", "none")):
         command.add_argument(
             flag,
             nargs="+",
             metavar="NAME",
-            help="Names as in the table of methods (default: all).",
+            help=f"For methods: names such as {example} (default: all).",
         )
     command.add_argument(
         "--alphas",
         nargs="+",
         type=_alpha,
         metavar="ALPHA",
-        help="Concentrations of the label shift, for methods (default: none 1 0.1 0.05 "
+        help="For methods: concentrations of the label shift (default: none 1 0.1 0.05 "
         "0.01).",
     )
     command.add_argument(
         "--n-jobs",
         type=int,
         metavar="N",
-        help="Processes over runs, for methods (default: 1).",
+        help="For methods: processes over runs (default: 1).",
     )
     command.share(
         "--min-samples",
@@ -160,7 +160,7 @@ def bench(arguments):
     and not; pca: figures of the features in two dimensions.
 
     The table has the accuracy per client, the macro mean, the standard deviation over
-    clients and the gain of the alignment. "unlabelled", "methods" and lines with "ours"
+    clients and the gain of the alignment. "unlabelled", "methods" and rows with "ours"
     are not in the paper. FedAvg needs pip install "skslot[torch]".
 
     example: skslot bench main --features features.npz --runs 5
@@ -174,6 +174,7 @@ def bench(arguments):
         return _draw_pca(arguments)
     from ..experiments import compare_methods, run_experiment
 
+    import_optional("pandas", "tables", "skslot bench")  # before the work
     outputs = _outputs(arguments)
     inputs = [*(arguments.features or ()), arguments.labels_file]
     for path in outputs.values():

@@ -1,11 +1,9 @@
 """Experiments on embedded data or on features from a file: the paper's, and ours."""
 
 from ._demo import run_demo
+from ._experiments import compare_methods, run_experiment
 from ._feature_set import FeatureSet
-from ._leaderboard import Leaderboard
-from ._methods import compare_methods
-from ._paper_tables import ExperimentResult, paper_results
-from ._runs import run_experiment
+from ._results import ExperimentResult, Leaderboard, paper_results
 
 __all__ = [
     "ExperimentResult",

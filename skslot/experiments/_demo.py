@@ -6,18 +6,13 @@ from textwrap import fill
 import numpy as np
 from sklearn import config_context
 
+from .._methods import METHODS, make_classifier
 from .._utils import LEFT_OUT, can_train_nets, text_table
 from ..alignment import FederatedOTAligner
-from ..classifiers import (
-    FedAvgClassifier,
-    FedCGSClassifier,
-    FedPFTClassifier,
-    MixedEffectsClassifier,
-)
 from ..model_selection import FederatedGridSearchCV, class_table
 from ._feature_set import FeatureSet, draw_alignment
-from ._methods import measure
-from ._paper_tables import standard_error
+from ._measures import measure
+from ._results import standard_error
 
 ALPHA = 0.1
 TAU = FederatedOTAligner().tau
@@ -175,44 +170,32 @@ def run_demo(n_partitions=5, taus=(0.0, 0.2, 0.4, 0.6, 0.8, 1.0), progress=None)
     first = data.select(data.partition(ALPHA, 0)[0])
     example = class_table(first.y, first.client_ids)
     search = FederatedGridSearchCV(
-        FedCGSClassifier(aligner=FederatedOTAligner()), {"aligner__tau": list(taus)}
+        make_classifier("fedcgs", aligner=FederatedOTAligner()),
+        {"aligner__tau": list(taus)},
     )
     with config_context(enable_metadata_routing=True):
         search.fit(first.X, first.y, client_ids=first.client_ids)
+    names = ["fedcgs", "fedpft"] + ["o-fedavg"] * can_train_nets()
     measured, mixed = [], []
     for number in range(n_partitions):
         progress(number + 1, n_partitions + 1)
         rows = data.partition(ALPHA, number)
         measured.append(
-            [
-                [_run(classifier, tau, data, *rows) for tau in (0.0, TAU)]
-                for classifier in _methods().values()
-            ]
+            [[_run(name, tau, data, *rows) for tau in (0.0, TAU)] for name in names]
         )
-        mixed.append(_run(MixedEffectsClassifier(), 0.0, data, *rows))
+        mixed.append(_run("mixed", 0.0, data, *rows))
     progress(n_partitions + 1, n_partitions + 1)
     accuracy, sent = np.moveaxis(np.array(measured), 3, 0)
     by_mixed = np.moveaxis(np.array(mixed), 1, 0)
-    return DemoResult(
-        data.clients, [*_methods()], accuracy, sent, *by_mixed, example, search
-    )
+    labels = [METHODS[name].label for name in names]
+    return DemoResult(data.clients, labels, accuracy, sent, *by_mixed, example, search)
 
 
-def _methods():
-    methods = {
-        "FedCGS": FedCGSClassifier(),
-        "FedPFT": FedPFTClassifier(random_state=0),
-    }
-    if can_train_nets():
-        methods["O-FedAvg"] = FedAvgClassifier(random_state=0)
-    return methods
-
-
-def _run(classifier, tau, data, train, test):
+def _run(method, tau, data, train, test):
     """Measure the accuracy at each client, and count the bytes that it sent."""
     aligner = FederatedOTAligner(tau) if tau else None
     # half the bytes are enough for drawn rows, as in the paper
-    dtype = "float16" if isinstance(classifier, FedPFTClassifier) else "float32"
+    dtype = "float16" if method == "fedpft" else "float32"
     train, test = data.select(train), data.select(test)
-    percent, sent = measure(classifier, aligner, train, test, dtype)
+    percent, sent = measure(make_classifier(method), aligner, train, test, dtype)
     return np.divide(percent, 100), sent

@@ -25,7 +25,7 @@ from ._drawing import (
     Display,
     as_drawn,
     axes_for,
-    place_legend,
+    legend_outside,
 )
 
 OTHER_STYLES = "--", "-.", (0, (1, 3))
@@ -280,7 +280,7 @@ class TauPathDisplay(Display):
         self._mark(ax)
         ax.set(xlabel="tau (strength of the maps)", ylabel=as_drawn(self.metric))
         ax.spines[["top", "right"]].set_visible(False)
-        place_legend(ax, "client" if few else f"{len(self.clients)} clients in grey")
+        legend_outside(ax, "client" if few else f"{len(self.clients)} clients in grey")
         self.figure_, self.ax_ = figure, ax
         return self
 

@@ -63,10 +63,11 @@ class ClientScreen:
             )
         share = self.max_share
         if share is not None and not (isinstance(share, Real) and 0 < share <= 1):
-            raise ValueError(
+            error = ValueError(
                 "max_share must be None or a number above 0 and at most 1, got "
                 f"{share!r}."
             )
+            raise about(error, "max_share")
 
     @classmethod
     def of(cls, screen):

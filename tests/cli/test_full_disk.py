@@ -12,8 +12,8 @@ import pytest
 from four_sites import error_of, run
 
 from skslot import FederatedOTAligner
-from skslot.experiments._methods import MethodRun
-from skslot.experiments._store import RunStore
+from skslot.experiments._experiments import RunStore
+from skslot.experiments._results import Run
 
 resource = pytest.importorskip("resource", reason="files and limits of POSIX")
 
@@ -76,8 +76,8 @@ def test_a_full_disk_is_one_line_with_the_name(site, command, full_disk, capsys)
 
 def test_results_of_experiments_are_named_too(tmp_path, full_disk):
     data = SimpleNamespace(fingerprint=lambda: "small")
-    store = RunStore(tmp_path / "runs.jsonl", data, MethodRun)
-    run = MethodRun(0.1, 0, "FedCGS", "none")
+    store = RunStore(tmp_path / "runs.jsonl", data)
+    run = Run(0.1, None, 0, "none", "fedcgs")
     full_disk(10)
     with pytest.raises(OSError, match="File too large: .*runs.jsonl"):
         store.add(run, {"accuracy": [50.0]})

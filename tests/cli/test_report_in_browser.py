@@ -17,7 +17,10 @@ matplotlib.use("Agg")
 from matplotlib.image import imread  # noqa: E402
 
 CHROMIUM = shutil.which("chromium")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
+pytestmark = [
+    pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed"),
+    pytest.mark.slow,
+]
 
 WIDTHS = 390, 1280
 # Windows cannot be as narrow as telephones, frames can.

@@ -200,7 +200,7 @@ def test_numbers_with_noise_are_told_as_such_wherever_they_are(server):
     assert all(re.match("About [0-9]+ rows of ", text) for text in headlines)
     for title in titles(page):
         content = page.partition(f"<h2>{title}</h2>")[2].partition("</section>")[0]
-        assert "cells have no row" not in drawn_text(content)
+        assert "cells are empty" not in drawn_text(content)
         has_numbers = "<figure" in content
         assert ('<p class="noise">' in content) is has_numbers, title
 
@@ -218,7 +218,7 @@ def test_noise_at_one_site_is_told_of_that_one(server, capsys):
 
 
 def test_no_noise_no_words_on_noise(labelled):
-    assert "cells have no row" in drawn_text(labelled[0])
+    assert "cells are empty" in drawn_text(labelled[0])
     assert "carry noise" not in labelled[0]
     assert 'class="noise"' not in labelled[0]
 

@@ -102,7 +102,7 @@ def mixed_predictions(**options):
 @pytest.mark.parametrize(
     ("run", "method", "dtype"),
     [
-        (in_some_processes, "mixed", "float32"),
+        pytest.param(in_some_processes, "mixed", "float32", marks=pytest.mark.slow),
         (in_process, "mixed", "float64"),
         (in_process, "fedcgs", "float32"),
     ],

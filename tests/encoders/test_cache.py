@@ -273,6 +273,7 @@ with FeatureCache(sys.argv[1], "space") as cache:
 """
 
 
+@pytest.mark.slow
 def test_a_kill_loses_nothing_that_was_written(tmp_path):
     command = [sys.executable, "-c", KILLED, str(tmp_path)]
     result = subprocess.run(command, capture_output=True, text=True)
@@ -294,6 +295,7 @@ with FeatureCache(sys.argv[1], "space") as cache:
 """
 
 
+@pytest.mark.slow
 def test_several_processes_write_at_once(tmp_path):
     command = [sys.executable, "-c", WRITER, str(tmp_path)]
     writers = [subprocess.Popen([*command, str(first)]) for first in (0, 20)]

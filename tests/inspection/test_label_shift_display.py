@@ -21,9 +21,8 @@ def test_counts_are_drawn_and_absent_cells_hatched(training):
         if count
     }
     assert display.ax_.patch.get_hatch()
-    assert (
-        display.ax_.get_title() == f"{table.n_absent} of 40 cells have no row (hatched)"
-    )
+    title = f"{table.n_absent} of 40 cells are empty (hatched)"
+    assert display.ax_.get_title() == title
 
 
 def test_no_cell_absent():

@@ -125,7 +125,7 @@ def test_site_that_shares_no_class_is_named():
     X = rng.normal(size=(150, 3))
     model = MixedEffectsAligner().fit(X, y, client_ids=ids)
     (warning,) = alignment_report(model).warnings
-    assert warning.startswith("Client 'C': no class in common with another client")
+    assert warning.startswith("Client ['C']: no class in common with another client")
 
 
 def test_site_far_from_all_others_is_named():

@@ -29,7 +29,7 @@ def test_one_left_out_is_marked_and_inside_the_picture():
     findings = [ClientFinding(k, 9, 0.1, distance=10.0**k) for k in range(5)]
     findings.append(ClientFinding("$5", 9, 0.1, 1e9, reason="far", left_out=True))
     display = ClientOutlierDisplay.from_report(ClientsReport(findings))
-    assert labels_of(display)[-1] == r"\$5 (left out)"
+    assert labels_of(display)[-1] == r"\$5 (excluded)"
     assert display.ax_.get_xlim()[1] > 1e9
     display.figure_.canvas.draw()
 

@@ -52,6 +52,7 @@ def released(estimator, X, y):
     return np.vstack([noisy, drawn]), plain[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("estimator", "epsilon"),
     [

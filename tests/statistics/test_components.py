@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
@@ -192,6 +192,7 @@ def reordered(cells, client_order, label_order, cell_order):
 
 
 @settings(max_examples=30, deadline=None)
+@example(seed=5, n_clients=2, n_classes=1, n_features=1, held=0.1)
 @given(
     seed=st.integers(0, 10**6),
     n_clients=st.integers(2, 6),
@@ -217,7 +218,8 @@ def test_order_scale_rotation_and_origin_do_not_matter(
         second.components, first.components, rtol=1e-6, atol=1e-7
     )
     expected = scale * first.means @ rotation.T + shift
-    tolerance = 1e-9 * scale * (1 + np.abs(cells.means).max())
+    # as components that the data leave open agree to 1e-6 only
+    tolerance = 1e-7 * scale * (1 + np.abs(cells.means).max())
     np.testing.assert_allclose(second.means[labels], expected, rtol=0, atol=tolerance)
     for k in range(n_clients):
         offset = first.offset(*cells.of_client(k))

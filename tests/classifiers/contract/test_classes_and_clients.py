@@ -5,6 +5,7 @@ import pytest
 from one_shot_variants import (
     ALIGNED,
     ALL,
+    EACH,
     IDS,
     ONE_CLASS,
     TEST,
@@ -91,7 +92,7 @@ def test_all_rows_of_one_class(variant):
     )
 
 
-@over(ALL)
+@over(EACH)
 @pytest.mark.parametrize(
     "labels", [np.arange(4), np.array([7, -3, 5, 0]), np.array(list("dcba"), object)]
 )
@@ -115,7 +116,7 @@ def test_binary_decision_function_is_one_dimensional(variant):
     assert np.array_equal(predicted == "b", decision > 0)
 
 
-@over(ALL)
+@over(EACH)
 @pytest.mark.parametrize("ids", [[7, 1, 3], [b"x", "y", 3], [0.5, (1, 2), True]])
 def test_ids_of_any_kind(variant, ids):
     names = np.fromiter(ids, dtype=object)[np.searchsorted(np.unique(IDS), IDS)]

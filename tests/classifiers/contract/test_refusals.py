@@ -5,6 +5,7 @@ import pytest
 from one_shot_variants import (
     ALIGNED,
     ALL,
+    EACH,
     IDS,
     TEST,
     TRAIN,
@@ -22,7 +23,7 @@ from skslot import FedCGSClassifier, FederatedOTAligner, FedPFTClassifier
 from skslot.exchange import ClassMixtures
 
 
-@over(ALL)
+@over(EACH)
 def test_y_is_required(variant):
     with pytest.raises(ValueError, match="requires y to be passed"):
         new(variant).fit(X, None, client_ids=IDS)
@@ -30,7 +31,7 @@ def test_y_is_required(variant):
         new(variant).client_update(X, None)
 
 
-@over(ALL)
+@over(EACH)
 @pytest.mark.parametrize(
     "missing", [np.r_[np.nan, np.ones(239)], np.r_[[np.nan], Y[1:].astype(object)]]
 )
@@ -41,13 +42,13 @@ def test_missing_labels_raise(variant, missing):
         new(variant).client_update(X, missing)
 
 
-@over(ALL)
+@over(EACH)
 def test_continuous_labels_raise(variant):
     with pytest.raises(ValueError, match="Unknown label type: continuous"):
         new(variant).fit(X, X[:, 0], client_ids=IDS)
 
 
-@over(ALL)
+@over(EACH)
 def test_labels_of_the_wrong_length_raise(variant):
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         new(variant).fit(X, Y[:-1], client_ids=IDS)
@@ -55,7 +56,7 @@ def test_labels_of_the_wrong_length_raise(variant):
         new(variant).client_update(X, Y[:-1])
 
 
-@over(ALL)
+@over(EACH)
 def test_ids_of_the_wrong_length_raise(variant):
     with pytest.raises(ValueError, match="client_ids has 239 entries.*240 rows"):
         new(variant).fit(X, Y, client_ids=IDS[:-1])
@@ -63,7 +64,7 @@ def test_ids_of_the_wrong_length_raise(variant):
         fitted_once(variant).predict(X[TEST], client_ids=IDS[:-1])
 
 
-@over(ALL)
+@over(EACH)
 def test_sparse_features_raise(variant):
     with pytest.raises(TypeError, match="[Ss]parse"):
         new(variant).fit(csr_array(X), Y, client_ids=IDS)
@@ -71,7 +72,7 @@ def test_sparse_features_raise(variant):
         fitted_once(variant).predict(csr_array(X), client_ids=IDS)
 
 
-@over(ALL)
+@over(EACH)
 def test_nan_in_features_names_the_client(variant):
     spoilt = X.copy()
     spoilt[np.flatnonzero(IDS == "Oslo")[0], 0] = np.nan
@@ -79,13 +80,13 @@ def test_nan_in_features_names_the_client(variant):
         new(variant).fit(spoilt, Y, client_ids=IDS)
 
 
-@over(ALL)
+@over(EACH)
 def test_another_number_of_features_raises_at_prediction(variant):
     with pytest.raises(ValueError, match="X has 4 features, but .* is expecting 5"):
         fitted_once(variant).predict(X[TEST, :4], client_ids=IDS[TEST])
 
 
-@over(ALL)
+@over(EACH)
 def test_another_number_of_features_raises_after_steps_by_hand(variant):
     classifier = new(variant)
     classifier.server_aggregate(messages_of(classifier))
@@ -93,13 +94,13 @@ def test_another_number_of_features_raises_after_steps_by_hand(variant):
         classifier.predict(X[TEST, :4], client_ids=IDS[TEST])
 
 
-@over(ALL)
+@over(EACH)
 def test_no_messages_raise(variant):
     with pytest.raises(ValueError, match="messages is empty"):
         new(variant).server_aggregate([])
 
 
-@over(ALL)
+@over(EACH)
 def test_two_messages_of_one_client_raise(variant):
     messages = messages_of(new(variant))
     with pytest.raises(ValueError, match="'Bern'.*give each client a name of its own"):
@@ -114,7 +115,7 @@ def test_messages_without_names_raise_with_aligner(variant):
         classifier.server_aggregate(messages)
 
 
-@over(ALL)
+@over(EACH)
 def test_messages_with_different_numbers_of_features_raise(variant):
     classifier = new(variant)
     messages = [
@@ -126,7 +127,7 @@ def test_messages_with_different_numbers_of_features_raise(variant):
         classifier.server_aggregate(messages)
 
 
-@over(ALL)
+@over(EACH)
 def test_messages_with_labels_of_different_kinds_raise(variant):
     classifier = new(variant)
     messages = [
@@ -139,7 +140,7 @@ def test_messages_with_labels_of_different_kinds_raise(variant):
         classifier.server_aggregate(messages)
 
 
-@over(ALL)
+@over(EACH)
 def test_messages_of_another_method_raise(variant):
     classifier = new(variant)
     has_mixtures = classifier.message_type is ClassMixtures
@@ -151,14 +152,14 @@ def test_messages_of_another_method_raise(variant):
         classifier.server_aggregate([classifier.client_update(X, Y).to_bytes()])
 
 
-@over(ALL)
+@over(EACH)
 def test_labels_outside_of_classes_raise(variant):
     match = r"client 'Oslo' has labels \['c', 'd'\] that are not among"
     with pytest.raises(ValueError, match=match):
         new(variant).client_update(X, Y, classes=["a", "b"], client="Oslo")
 
 
-@over(ALL)
+@over(EACH)
 def test_repeated_classes_raise(variant):
     with pytest.raises(ValueError, match="name each label once"):
         new(variant).client_update(X, Y, classes=Y)

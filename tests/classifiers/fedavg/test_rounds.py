@@ -58,6 +58,7 @@ def test_a_second_round_starts_from_the_average_with_a_new_optimizer(rows):
 
 
 # processes import what they are given, and cannot import classes of tests
+@pytest.mark.slow
 @pytest.mark.parametrize("net", ["zero", "linear"], indirect=True)
 def test_processes_change_nothing(rows, net):
     X, y, clients = rows

@@ -1,16 +1,17 @@
-"""What single sites do: learn alone, learn from unlabelled rows, join later."""
+"""Measurements of one partition: accuracy at each client, and bytes that it sends."""
 
 import warnings
 from dataclasses import replace
 
 import numpy as np
+from sklearn.base import clone
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.dummy import DummyClassifier
 from sklearn.neighbors import KNeighborsClassifier
 
 from .._utils import ignored
 from ..alignment import AlignmentWarning, FederatedOTAligner
-from ..classifiers import FedCGSClassifier, MixedEffectsClassifier
+from ..classifiers import FedAvgClassifier, FedCGSClassifier, MixedEffectsClassifier
 
 MANY, FEW = 200, 30
 # What a site that took part in training learns from, and one that did not; and the
@@ -35,8 +36,11 @@ NEW_SITES = {
 }
 
 
+# ---------------------------------------------------------------- baselines
+
+
 def discriminant_analysis(X, y):
-    """Fit it; with one row of each class, the class of the nearest row is predicted."""
+    """Fit a discriminant analysis, or the nearest row if each class has one row."""
     n_classes = len(np.unique(y))
     if n_classes == 1:
         model = DummyClassifier()
@@ -48,10 +52,10 @@ def discriminant_analysis(X, y):
 
 
 class LocalDiscriminant:
-    """Discriminant analysis of each client alone, with the label mix that it has."""
+    """Discriminant analysis of each client alone, with its own class distribution."""
 
     def fit(self, X, y, client_ids):
-        """Fit one to the rows of each client."""
+        """Fit one classifier to the rows of each client."""
         self.models = {
             client: discriminant_analysis(X[rows], y[rows])
             for client in np.unique(client_ids)
@@ -69,14 +73,30 @@ class LocalDiscriminant:
         return predicted
 
 
+class PooledDiscriminant:
+    """Discriminant analysis of the rows of all clients, as if these could be sent."""
+
+    def fit(self, X, y, client_ids):
+        """Fit one classifier to all rows."""
+        self.model = discriminant_analysis(X, y)
+        return self
+
+    def predict(self, X, client_ids):
+        """Predict rows by the one classifier."""
+        return self.model.predict(X)
+
+
+# -------------------------------------------------------------- one classifier
+
+
 def fit_rows(classifier, rows):
-    """Fit a classifier to rows of clients, at whatever strength is to be compared."""
+    """Fit a classifier to the rows of clients, whatever an alignment may cost."""
     with ignored(AlignmentWarning):
         return classifier.fit(rows.X, rows.y, client_ids=rows.client_ids)
 
 
 def align_rows(aligner, *parts):
-    """Move the features of several sets of rows by a fitted aligner."""
+    """Transform several sets of rows by a fitted aligner."""
     return [
         replace(rows, X=aligner.transform(rows.X, client_ids=rows.client_ids))
         for rows in parts
@@ -84,9 +104,67 @@ def align_rows(aligner, *parts):
 
 
 def accuracy_at(classifier, rows):
-    """Compute the percent of right predictions at each client, by its name."""
+    """Compute the percentage of correct predictions at each client, by its name."""
     right = classifier.predict(rows.X, client_ids=rows.client_ids) == rows.y
     return [100 * float(right[rows.client_ids == each].mean()) for each in rows.clients]
+
+
+def measure(classifier, aligner, train, test, dtype="float32"):
+    """Train and test a classifier, aligned unless ``aligner`` is None.
+
+    Messages are sent with the precision ``dtype``. Return the percentage of correct
+    predictions at each client, and the bytes that it sent.
+    """
+    classifier = clone(classifier, safe=False)  # a baseline is copied
+    sent = np.zeros(len(train.clients), dtype=int)
+    if aligner is not None and hasattr(classifier, "aligner"):
+        classifier.set_params(aligner=aligner)
+    elif aligner is not None:  # the statistics are a message of their own
+        aligner = fit_rows(clone(aligner), train)
+        train, test = align_rows(aligner, train, test)
+        sent += [message.nbytes(dtype) for message in aligner.statistics_]
+    sent += _train(classifier, train, dtype)
+    return accuracy_at(classifier, test), sent.tolist()
+
+
+def _train(classifier, train, dtype):
+    """Fit a classifier, and count the bytes that each client sends for it."""
+    rows = [train.client_ids == client for client in train.clients]
+    if isinstance(classifier, LocalDiscriminant):
+        fit_rows(classifier, train)
+        return [0 for _ in rows]
+    if isinstance(classifier, PooledDiscriminant):  # rows and labels are sent
+        fit_rows(classifier, train)
+        size = np.dtype(dtype).itemsize * (train.X.shape[1] + 1)
+        return [size * own.sum() for own in rows]
+    if isinstance(classifier, FedAvgClassifier):
+        return _train_in_rounds(classifier, train, rows, dtype)
+    classes = np.unique(train.y)
+    messages = [
+        classifier.client_update(
+            train.X[own], train.y[own], classes=classes, client=client
+        )
+        for client, own in zip(train.clients, rows, strict=True)
+    ]
+    with ignored(AlignmentWarning):
+        classifier.server_aggregate([each.as_received(dtype) for each in messages])
+    return [message.nbytes(dtype) for message in messages]
+
+
+def _train_in_rounds(classifier, train, rows, dtype):
+    """Fit FedAvg; each of its messages is as large as their average."""
+    fit_rows(classifier, train)
+    sent = []
+    for client, own in zip(train.clients, rows, strict=True):
+        head = replace(classifier.model_, client=client)
+        sent.append(classifier.n_rounds * head.nbytes(dtype))
+        if classifier.standardize:
+            summary = classifier.client_summary(train.X[own], client=client)
+            sent[-1] += summary.nbytes(dtype)
+    return sent
+
+
+# ------------------------------------------------- sites that learn by themselves
 
 
 def at_known_sites(train, test, seed):
