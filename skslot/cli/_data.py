@@ -41,6 +41,7 @@ LAYOUTS = {
     "office-home": ("load_office_home", "Office-Home"),
     "domainnet": ("load_domainnet", "DomainNet"),
 }
+NEEDS_PLAN = "pass the plan that the server's file was made by, --plan FILE.toml."
 READING = """\
     from skslot.experiments import FeatureSet
 
@@ -154,10 +155,7 @@ def _refuse_table_without_plan(arguments, made_for):
     by_plan = str(made_for.encoder).startswith("plan:")
     if is_table and by_plan and arguments.plan is None:
         path = getattr(arguments, "model", None) or arguments.reference
-        raise ValueError(
-            f"{arguments.features} does not fit {path}: hand over the plan that it was "
-            "made by, by --plan FILE.toml."
-        )
+        raise ValueError(f"{arguments.features} does not fit {path}: {NEEDS_PLAN}")
 
 
 def _agreed_plan(arguments):

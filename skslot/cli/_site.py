@@ -16,7 +16,7 @@ import numpy as np
 
 from .._atomic import atomic_output, one_at_a_time, outputs_together
 from .._utils import column_differences, printable, quoted, shorten, warn_user
-from ._data import read_table, settle
+from ._data import NEEDS_PLAN, read_table, settle
 from ._main import (
     add_command,
     announce,
@@ -542,48 +542,41 @@ def sent_statistics(arguments):
 
 def check_same_encoder(table, message, path):
     """Refuse features that a reference or model was not made for."""
+    why = _why_not(table, message, path)
+    if why is not None:
+        raise ValueError(f"{table.path} does not fit {path}: {why}")
+
+
+def _why_not(table, message, path):
+    """Describe why features do not fit a message, with the options that help."""
     from ..exchange import fingerprint_names
 
-    n_features = table.X.shape[1]
+    n_features, wanted = table.X.shape[1], fingerprint_names(message.encoder)
     if table.encoder == message.encoder and n_features == message.n_features:
-        return
-    wanted = fingerprint_names(message.encoder)
-    differences = column_differences(fingerprint_names(table.encoder), wanted, path)
+        return None
+    names = fingerprint_names(table.encoder)
+    differences = column_differences(names, wanted, path)
+    differences = "" if differences is None else f" The table {differences}."
     by_plan = [str(each.encoder).startswith("plan:") for each in (table, message)]
     if all(by_plan):
-        what = "" if differences is None else f": it {differences}"
-        raise ValueError(
-            f"{table.path} does not fit {path}: the plans differ in what they make of "
-            f"columns or labels{what}. Take the plan that the model was made by."
-        )
-    if any(by_plan):
-        remedy = "hand over the plan that it was made by, by --plan FILE.toml."
-        if by_plan[0]:
-            remedy = "it was made without a plan: leave --plan out."
-        raise ValueError(f"{table.path} does not fit {path}: {remedy}")
-    if differences is not None:
-        raise ValueError(
-            f"the features of {table.path} are not those that {path} was made of: "
-            f"it {differences}. {_column_remedy(table, wanted)}"
-        )
+        return f"{path} was made by another --plan.{differences}"
+    if by_plan[1]:
+        return NEEDS_PLAN
+    if by_plan[0]:
+        return f"{path} was made without a plan; omit --plan."
+    if differences:
+        return f"they have different columns.{differences} {_remedy(table, wanted)}"
     if n_features != message.n_features:
-        listed = ""
-        if table.feature_names is not None:
-            names = shorten(table.feature_names, 20)
-            listed = f" Its features are the columns {names}: {COLUMN_OPTIONS}"
-        raise ValueError(
-            f"{table.path} has {n_features} features, but {path} is for "
-            f"{message.n_features}.{listed}"
+        columns = shorten(table.feature_names or (), 20)
+        return (
+            f"it has {n_features} features, and {path} has {message.n_features}. Its "
+            f"columns are {columns}. {COLUMN_OPTIONS}"
         )
     if "+aligned:" in (table.encoder or ""):
-        raise ValueError(
-            f"{table.path} holds features that skslot align wrote: give features that "
-            f"are not aligned yet, which {path} is for."
-        )
-    raise ValueError(
-        f"{table.path} has features of the encoder {table.encoder!r}, but {path} is "
-        f"for {message.encoder!r}: --encoder gives a name to what made the features, "
-        "the same for all files."
+        return "its features were written by skslot align, and must not be aligned yet."
+    return (
+        f"its encoder is {table.encoder!r}, and that of {path} is {message.encoder!r}. "
+        "--encoder names what made the features, the same for all files."
     )
 
 
@@ -592,7 +585,7 @@ COLUMN_OPTIONS = (
 )
 
 
-def _column_remedy(table, wanted):
+def _remedy(table, wanted):
     """Describe how the columns of a table become the columns of a message."""
     missing = [name for name in wanted if name not in table.feature_names]
     excluded = [name for name in missing if name in table.others]

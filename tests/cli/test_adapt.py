@@ -119,8 +119,11 @@ def test_rows_that_say_little_are_warned_of_once(model, capsys):
             "aligned.slot: .* not a model of mixed effects",
         ),
         ("rows.npz --model D.slot", "kind 'class statistics', not a model of mixed"),
-        ("rows.npz --encoder v2 --model global.slot", "encoder 'v2', but global.slot"),
-        ("narrow.npy --model global.slot", "2 features.* is for 6"),
+        (
+            "rows.npz --encoder v2 --model global.slot",
+            "encoder is 'v2', and that of global.slot",
+        ),
+        ("narrow.npy --model global.slot", "2 features.* has 6"),
         ("rows.npz --model global.slot --statistics A.slot", "is from client 'A', not"),
         ("rows.npz --model global.slot --statistics bare.slot", "without --labels"),
         ("rows.npz --model global.slot --statistics other.slot", "encoder 'v2'"),
