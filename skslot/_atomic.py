@@ -148,7 +148,7 @@ def _sweep(path):
 
 
 def _claim(path):
-    """Create a file that nobody has created before."""
+    """Create a file that does not exist yet."""
     try:
         os.close(os.open(path, NEW, FOR_OWNER))
     except FileExistsError as error:

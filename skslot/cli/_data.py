@@ -252,8 +252,8 @@ def plan(arguments):
         made, what = _with_scaling(arguments), "send it to all sites"
     else:
         raise ValueError(
-            "give TABLE to draft a plan, TABLE --plan FILE.toml --client NAME for that "
-            "of a site, or --plan FILE.toml --scaling FILE.slot ... to standardize."
+            "give TABLE to draft a plan, TABLE --plan FILE.toml --client NAME for the "
+            "plan of a site, or --plan FILE.toml --scaling FILE.slot to standardize."
         )
     made.save(arguments.output)
     announce(arguments.output, what)
@@ -379,7 +379,7 @@ def diagnose(arguments):
 
 
 def _add_encode(command):
-    """Add the options of ``encode``; those of FrozenEncoder have its defaults."""
+    """Add the options of ``encode``; the defaults are those in FrozenEncoder."""
     command.add_argument(
         "images",
         metavar="FOLDER_OR_CSV",
@@ -454,7 +454,7 @@ def encode(arguments):
             print(f"resuming, features that {folder} has already: {before.n_images}")
         features = encoder.transform(images.paths)
     except KeyboardInterrupt:
-        print("what was encoded is kept; the same command goes on", file=sys.stderr)
+        print("features so far are kept; the same command continues", file=sys.stderr)
         raise
     except RuntimeError as error:  # of torch: not enough memory
         raise ValueError(

@@ -348,7 +348,7 @@ def named_files(names):
         paths += map(Path, sorted(glob(name)) if is_pattern else [name])
     for path, count in Counter(paths).items():
         if count > 1:
-            raise ValueError(f"{path} is named twice, by itself or by a pattern.")
+            raise ValueError(f"{path} is named twice, directly or by a pattern.")
     if not paths:
         raise ValueError(f"no file matches {' '.join(names)}.")
     return paths
@@ -379,7 +379,7 @@ INSTEAD_OF_ALIGNMENT = (
 
 
 def in_one_line(error):
-    """Describe an error or a warning, with the options that its fields stand for."""
+    """Describe an error or a warning, with the options that resolve it."""
     text = str(error)
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         text = f"{error.filename}: {error.strerror}."
@@ -440,7 +440,7 @@ def plain_warnings():
 
 
 def warn_of_spellings(labels):
-    """Warn of different labels that a person would take for the same class.
+    """Warn about different labels that look like the same class.
 
     ``labels`` are pairs of a label and its client.
     """

@@ -39,7 +39,7 @@ def add_commands(commands):
     command.share(
         "--model",
         required=False,
-        help="Model for all sites, which align by themselves; needs labels.",
+        help="Model for all sites; needs labels.",
     )
     command.add_path(
         "--site-models",
@@ -54,7 +54,7 @@ def add_commands(commands):
     command.share(
         "--tau",
         help="Alignment strength from 0 to 1, or auto, which needs the labels of all "
-        "sites (default: auto for mixed, else 0.4).",
+        "sites (default: auto for mixed, 0.4 for others).",
     )
     command.add_argument(
         "--priors",
@@ -222,7 +222,7 @@ def look_at(paths):
 
 
 def _refuse_duplicates(clients):
-    """Refuse two files of one client, because only a person knows the right one.
+    """Refuse two files of one client, because only a person can choose the right one.
 
     A file that is refused anyway, because it is damaged, does not count.
     """
@@ -271,7 +271,7 @@ def _report_refused(files, skip_refused):
     if n_refused and not skip_refused:
         raise ValueError(
             f"{n_refused} of {n_all} files were refused, and nothing was written; ask "
-            "for them again, or go on without them by --skip-refused."
+            "for them again, or exclude them by --skip-refused."
         )
 
 

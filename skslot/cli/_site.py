@@ -63,7 +63,7 @@ def add_commands(commands):
     command.share(
         "--tau",
         type=fraction_or(),
-        help="Alignment strength from 0 to 1 (default: that of the reference, or "
+        help="Alignment strength from 0 to 1 (default: from the reference, or "
         f"{DEFAULT_TAU}).",
     )
     command.add_either("--statistics", "--shrinkage")
@@ -97,14 +97,14 @@ def _add_summarize(command):
     command.share("--client", required=True)
     command.share(
         "--method",
-        help="Classifier to summarize the labels for (default: that of the plan, or "
+        help="Classifier to summarize the labels for (default: from the plan, or "
         "mixed).",
     )
     command.add_count("--components", 1, "Gaussians per class, for fedpft")
     command.share(
         "--min-samples",
-        help="Minimum number of samples of the site and of each class (default: that "
-        "of the plan, or 10). Noise replaces it with --epsilon.",
+        help="Minimum number of samples of the site and of each class (default: "
+        "from the plan, or 10). Noise replaces it with --epsilon.",
     )
     command.add_flag(
         "--drop-small-classes", "Exclude samples of classes below --min-samples."
@@ -120,7 +120,7 @@ def _add_summarize(command):
     command.share(
         "--dtype",
         default=None,
-        help="Precision of the numbers (default: that of the plan, or float32).",
+        help="Precision of the numbers (default: from the plan, or float32).",
     )
     command.add_flag(
         "--scaling",
@@ -332,8 +332,8 @@ def _check_release(table, arguments):
     """Refuse options without a guarantee, and options that would reveal something."""
     if table.encoder is None:
         raise ValueError(
-            f"{table.path} does not say what made its features, so that nobody can "
-            "tell whether that saw these rows; name it with --encoder."
+            f"{table.path} does not name its encoder, so it is unknown whether the "
+            "encoder was trained on these rows; name it with --encoder."
         )
     if table.y is None:
         return
@@ -344,13 +344,13 @@ def _check_release(table, arguments):
         )
     if arguments.drop_small_classes:
         raise ValueError(
-            "--drop-small-classes would tell which classes are small; with --epsilon "
-            "leave it out, noise protects them."
+            "--drop-small-classes would reveal which classes are small; omit it with "
+            "--epsilon, because noise protects them."
         )
     if arguments.classes is None:
         raise ValueError(
-            "with --epsilon, give the labels that may occur, as all sites have agreed "
-            "on them: --classes cat,dog. Which of them this site has is not told."
+            "with --epsilon, pass the labels that may occur, as agreed by all sites: "
+            "--classes cat,dog. The file does not reveal which of them this site has."
         )
 
 
@@ -360,7 +360,7 @@ class ReleaseRecord:
     Guarantees add up over releases of the same rows, so none may happen unseen. The
     record has a keyed fingerprint of all rows of a release together, which reveals
     nothing about a row to anybody who lacks the others. It also has a fingerprint of
-    their file, because another plan makes other features of the same rows.
+    their file, because another plan computes other features from the same rows.
     """
 
     def __init__(self, path):
@@ -378,7 +378,7 @@ class ReleaseRecord:
         except (ValueError, TypeError, LookupError) as error:
             raise ValueError(
                 f"{path}, the record of releases with differential privacy, is "
-                "damaged; move it away if you know what was released before."
+                "damaged; move it away if earlier releases are on record elsewhere."
             ) from error
 
     @classmethod
@@ -520,7 +520,7 @@ def check_is_of_client(path, kind, client):
 
     check_kind(path, kind, FROM_SITES, "what skslot summarize")
     if client is None:
-        raise MessageError("the message does not say which client it is of.", path=path)
+        raise MessageError("the message does not name its client.", path=path)
 
 
 def sent_statistics(arguments):
@@ -618,7 +618,7 @@ def client_map(table, sent, reference, tau, arguments):
 
 
 def site_classifier(table, sent, model, arguments):
-    """Make the classifier by mixed effects that knows this site only."""
+    """Make the mixed-effects classifier of this site only."""
     classifier = classifier_of_sent(sent, model, arguments)
     known = list(map(str, model.clients))
     with plain_warnings():
@@ -787,7 +787,7 @@ def _strength(reference, arguments):
 
 
 def _aligned_fingerprint(encoder, reference, tau):
-    """Mark aligned features, so that nobody aligns them again."""
+    """Mark aligned features, so that they are not aligned again."""
     digest = hashlib.sha256()
     values = (getattr(reference, each.name) for each in fields(reference))
     for array in values:
@@ -878,9 +878,7 @@ def _print_accuracy(predicted, table, classes):
     unknown = ~np.isin(labels, np.array(classes).astype(str))
     if unknown.any():
         some = ", ".join(map(repr, np.unique(labels[unknown])[:5].tolist()))
-        print(
-            f"rows with a label that the model does not know: {unknown.sum()} ({some})"
-        )
+        print(f"rows with a label that is not in the model: {unknown.sum()} ({some})")
 
 
 def _columns(table, predicted, probabilities, classes):
@@ -910,7 +908,7 @@ def _write_csv(path, columns, for_spreadsheets):
 
 
 def _no_formula(cell):
-    """Escape text that a spreadsheet would take for a formula."""
+    """Escape text that a spreadsheet would run as a formula."""
     is_formula = isinstance(cell, str) and cell.startswith(FORMULA)
     return f"'{cell}" if is_formula else cell
 
@@ -921,11 +919,11 @@ def _no_formula(cell):
 def adapt(arguments):
     """At a site: learn from rows without labels, and send nothing.
 
-    Write a model of this site, for skslot predict. With --statistics, the site refines
-    what its labelled rows say; this gains most where they are of few classes. Without,
-    a site that sent nothing gets a model: from its rows alone, or with --labels from a
-    few labelled ones. The rows should be an ordinary sample of what the site sees,
-    about 100 or more. Of a data set with a split, the training rows are used.
+    Write a model of this site, for skslot predict. With --statistics, the rows
+    refine the estimates from labelled rows; this gains most if these are of few
+    classes. Without, a site that sent nothing gets a model from its rows alone, or with
+    --labels from a few labelled rows. The rows should be an ordinary sample of the
+    site, about 100 or more. Of a data set with a split, the training rows are used.
 
     example: skslot adapt features.npz --model global.slot --statistics E.slot
     --client E -o E-model.slot
@@ -966,4 +964,4 @@ def _check_unlabelled(table, sent, arguments):
             f"{printable(arguments.statistics)} has those that count"
         )
     elif sent is None and "y" in table.others:
-        print(f"y of {printable(table.path)} is ignored: --labels makes use of it")
+        print(f"y of {printable(table.path)} is ignored; --labels uses it")

@@ -211,4 +211,4 @@ def test_labels_that_the_model_does_not_know_are_counted(folder, capsys):
     command = "predict new.npz --labels --model models/A.model.slot -o out.csv"
     assert run(command) == 0
     printed = capsys.readouterr().out
-    assert "rows with a label that the model does not know: 7 ('01', 'X')" in printed
+    assert "rows with a label that is not in the model: 7 ('01', 'X')" in printed

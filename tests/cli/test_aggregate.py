@@ -264,7 +264,7 @@ def test_different_encoders_name_both_files(server, capsys):
         ("nowhere.slot -o r.slot --skip-refused", "all files were refused"),
         (
             "A.slot A.slot -o r.slot",
-            "error: A.slot is named twice, by itself or by a pat",
+            "error: A.slot is named twice, directly or by a pat",
         ),
         ("A.slot other/A.slot --site-models models", "same name in different folders"),
         ("A.slot --site-models nowhere/models", "does not exist"),

@@ -188,7 +188,7 @@ def test_run_that_was_interrupted_goes_on(weights, tmp_path, capsys, monkeypatch
         patch.setattr(Image, "open", interrupt)
         assert main(arguments) == 130
     error = capsys.readouterr().err
-    assert "the same command goes on" in error
+    assert "the same command continues" in error
     assert "Traceback" not in error
     assert not output.exists()
     kept = cache().n_images

@@ -85,8 +85,11 @@ def test_agreed_labels_are_numbers_if_all_are(classes, expected):
         (("--labels", "--labels --method fedcoreset"), "fedcoreset has no guarantee"),
         (("--labels", "--labels --method fedmerge"), "fedmerge has no guarantee"),
         (("--labels", "--labels --method fedensemble"), "has no guarantee of diff"),
-        (("--labels", "--labels --drop-small-classes"), "would tell which classes are"),
-        (("rows.npz", "features.npz"), "does not say what made its features"),
+        (
+            ("--labels", "--labels --drop-small-classes"),
+            "would reveal which classes are",
+        ),
+        (("rows.npz", "features.npz"), "does not name its encoder"),
         ((PRIVACY, "--again"), "--again is for releases with --epsilon only"),
     ],
 )
