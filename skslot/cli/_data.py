@@ -3,6 +3,7 @@
 import shutil
 import sys
 from pathlib import Path
+from textwrap import indent
 
 import numpy as np
 
@@ -43,10 +44,11 @@ LAYOUTS = {
 }
 NEEDS_PLAN = "pass the plan that the server's file was made by, --plan FILE.toml."
 READING = """\
-    from skslot.experiments import FeatureSet
+from skslot.experiments import FeatureSet
 
-    data = FeatureSet.from_file({}).training_rows()
-    X, y, client_ids = data.X, data.y, data.client_ids"""
+data = FeatureSet.from_file({}).training_rows()
+X, y, client_ids = data.X, data.y, data.client_ids
+"""
 
 
 def add_commands(commands):
@@ -144,9 +146,9 @@ def read_rows_of_sites(arguments, path):
 
 
 def reading_code(path, columns):
-    """Write the arguments of ``FeatureSet.from_file`` as code."""
+    """Write code that reads the samples of all sites."""
     options = (f"{name}={value!r}" for name, value in columns.items())
-    return ", ".join([repr(str(path)), *options])
+    return READING.format(", ".join([repr(str(path)), *options]))
 
 
 def _refuse_table_without_plan(arguments, made_for):
@@ -371,8 +373,8 @@ def diagnose(arguments):
     )
     print(found)
     if found.code:
-        reading = reading_code(arguments.features, columns)
-        print(f"\nX, y and client_ids are read by\n\n{READING.format(reading)}")
+        reading = indent(reading_code(arguments.features, columns).rstrip(), "    ")
+        print(f"\nX, y and client_ids are read by\n\n{reading}")
 
 
 # ------------------------------------------------------------------ encode

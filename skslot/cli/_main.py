@@ -28,7 +28,7 @@ from .._methods import FILE_METHODS, make_classifier
 from .._utils import column_differences, plain_name, printable, short, spelled_alike
 
 # Each has a function add_commands, in the order of the help.
-MODULES = ("_study", "_report", "_data", "_site", "_server")
+MODULES = ("_study", "_data", "_site", "_server")
 # Settings of the aligner in a classifier.
 OF_ALIGNER = ("tau", "shrinkage", "n_jobs", "verbose")
 

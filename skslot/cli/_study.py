@@ -1,25 +1,31 @@
-"""Commands of researchers: ``demo`` and ``bench``."""
+"""Commands on the samples or messages of all sites: ``demo``, ``bench``, ``report``."""
 
 import argparse
 import re
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from shlex import quote
 from textwrap import fill
 
 from .._atomic import atomic_output, outputs_together
 from .._utils import import_optional, printable
-from ._data import columns_of
+from ._data import columns_of, read_rows_of_sites, reading_code
 from ._main import (
     FEATURES,
     add_command,
     in_one_line,
+    named_files,
     option_of,
+    plain_warnings,
+    refuse_output,
     refuse_overwrite,
     refuse_twins,
     show_progress,
     writing,
 )
+from ._server import look_at, method_of
+from ._site import DEFAULT_TAU
 
 EXPERIMENTS = (
     "main",
@@ -39,7 +45,7 @@ PICTURES = ("png", "svg")
 
 
 def add_commands(commands):
-    """Add ``demo`` and ``bench``."""
+    """Add ``demo``, ``bench`` and ``report``."""
     command = add_command(commands, demo)
     command.add_count("--partitions", 5, "Label-skewed partitions to average over")
     command.add_path(
@@ -98,6 +104,21 @@ def add_commands(commands):
         "Folder for figures of pca (default: this folder) and methods (default: none).",
     )
     command.share("--force")
+    command = add_command(commands, report)
+    command.add_argument(
+        "files",
+        nargs="+",
+        metavar="FILE",
+        help=f"{FEATURES} of all sites, or one .slot file of each site.",
+    )
+    command.add_columns()
+    command.share("--plan")
+    command.add_output("FILE.html", "The page.")
+    command.share(
+        "--tau",
+        help="Alignment strength from 0 to 1, or auto (default: the recommendation of "
+        "skslot diagnose; for .slot files mixed effects, or 0.4 without labels).",
+    )
 
 
 # ------------------------------------------------------------------ demo
@@ -294,3 +315,129 @@ def _data(arguments):
     if arguments.min_samples is not None:
         data = [replace(one, min_samples=arguments.min_samples) for one in data]
     return data
+
+
+# ------------------------------------------------------------------ report
+
+MESSAGES = ".slot"
+MOST_FILES = 6  # in a command; more are written as a pattern
+
+
+def report(arguments):
+    """Write a page about clients, from a file of features or from messages.
+
+    One HTML file with plain words and pictures, for the people who run the sites: each
+    site, its classes, its distance from others, the variance, and the recommendation of
+    skslot diagnose as code. From .slot files, the accuracy is unknown. Needs
+    matplotlib: pip install "skslot[plot]".
+
+    example: skslot report features.npz -o report.html
+    """
+    paths = named_files(arguments.files)
+    refuse_output(arguments, *paths)
+    messages = [path for path in paths if path.suffix.lower() == MESSAGES]
+    features = [path for path in paths if path not in messages]
+    if messages and features:
+        raise ValueError(
+            f"{messages[0]} is what a site sent, {features[0]} has features: give the "
+            "one or the other."
+        )
+    make = _page_of_messages if messages else _page_of_rows
+    with plain_warnings():
+        page = make(paths, arguments, show_progress("report, part", arguments))
+    with writing(arguments), atomic_output(arguments.output) as file:
+        file.write(page.encode())
+    print(f"wrote {printable(arguments.output)}; open it in a browser")
+
+
+def _page_of_rows(paths, arguments, progress):
+    from ..inspection import client_report
+
+    if len(paths) > 1:
+        raise ValueError(
+            f"{paths[0]} and {paths[1]}: a page is about one file of features. Join "
+            "the rows of all sites in one file with a column client, or give the .slot "
+            "files that skslot summarize writes."
+        )
+    (path,) = paths
+    data, columns = read_rows_of_sites(arguments, path)
+    if data.y is None and arguments.tau == "auto":
+        raise ValueError(
+            f"{path} has no labels, which --tau auto compares; name them by --labels, "
+            "or give --tau a number."
+        )
+    # code that anybody can run who has the files, in whatever folder
+    for name in {"labels_file", "plan"} & columns.keys():
+        columns[name] = Path(columns[name]).name
+    return client_report(
+        data.X,
+        data.y,
+        data.client_ids,
+        tau=arguments.tau,
+        name=data.name,
+        reading=reading_code(path.name, columns) + "\n",
+        progress=progress,
+    )
+
+
+def _page_of_messages(paths, arguments, progress):
+    from ..exchange import load_message, load_messages
+    from ..inspection import message_report
+
+    columns = {**columns_of(arguments), "plan": arguments.plan}
+    given = [name for name, value in columns.items() if value]
+    if given:
+        raise ValueError(
+            f"{option_of(given[0])} is about columns of features, which {paths[0]} "
+            "does not have; leave it out."
+        )
+    if len(paths) < 2:
+        load_message(paths[0])  # the error states why it cannot be read
+        raise ValueError(
+            f"{paths[0]} is of one client only; there is nothing to compare. Name the "
+            "files of all sites."
+        )
+    kinds = look_at(paths)
+    labelled = {p: kind for p, kind in kinds.items() if kind and kind.describes_classes}
+    without = [p for p, kind in kinds.items() if kind and not kind.describes_classes]
+    if arguments.tau == "auto" and without:
+        raise ValueError(
+            f"--tau auto needs the labels of all sites, but {without[0]} was "
+            "summarized without --labels."
+        )
+    command, note = _next_command(kinds, labelled, without, arguments.tau)
+    return message_report(
+        load_messages(kinds),
+        tau=arguments.tau,
+        command=command,
+        note=note,
+        progress=progress,
+    )
+
+
+def _next_command(kinds, labelled, without, tau):
+    """Return the command that makes a model from these files, and a note on it."""
+    try:
+        method = method_of(labelled) if labelled else None
+    except ValueError as error:
+        return None, printable(f"No model can be made from these files: {error}")
+    names, options, note = [path.name for path in kinds], "--model model.slot", None
+    if tau is None and method == "mixed" and without:
+        names = [path.name for path in labelled]
+        note = (
+            f"{', '.join(printable(path.name) for path in without)} came without "
+            "labels, which mixed effects need: this command makes a model from the "
+            "other files, and a site without labels joins it by skslot adapt. --method "
+            "fedcgs would use the files of all sites."
+        )
+    elif tau is not None or method != "mixed":
+        options = options if method else "-o reference.slot"
+        options += " --method fedcgs" * (method == "mixed")
+        if tau is None:
+            tau = DEFAULT_TAU if without else "auto"
+        options += f" --tau {tau if tau == 'auto' else format(tau, '.4g')}"
+    is_pattern = MOST_FILES < len(names) == len(kinds) and all(
+        name.endswith(MESSAGES) for name in names
+    )
+    files = f"*{MESSAGES}" if is_pattern else " ".join(map(quote, names))
+    return f"skslot aggregate {files} {options}\n", note

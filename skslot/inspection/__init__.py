@@ -1,4 +1,4 @@
-"""Pictures and reports: what alignment does to the features of each client."""
+"""Displays, diagnosis and reports of clients and of their alignment."""
 
 from ._alignment import AlignmentDisplay, ClientDistanceDisplay, alignment_report
 from ._clients import (
@@ -7,6 +7,7 @@ from ._clients import (
     VarianceComponentsDisplay,
 )
 from ._diagnose import diagnose
+from ._report import client_report, message_report
 from ._tau_path import TauPathDisplay
 
 __all__ = [
@@ -17,5 +18,7 @@ __all__ = [
     "TauPathDisplay",
     "VarianceComponentsDisplay",
     "alignment_report",
+    "client_report",
     "diagnose",
+    "message_report",
 ]

@@ -168,7 +168,7 @@ def diagnose(
     18
     >>> model = diagnosis.estimator.fit(X, y, client_ids=site)
     """
-    X, client_ids = _read(X, client_ids, client_column)
+    X, client_ids = read_rows(X, client_ids, client_column)
     clients, codes = number_clients(client_ids, len(X))
     if len(clients) < 2:
         raise ValueError(
@@ -228,7 +228,8 @@ def diagnose(
     )
 
 
-def _read(X, client_ids, client_column):
+def read_rows(X, client_ids, client_column=None):
+    """Return the checked features and the client of each sample."""
     if client_column is not None:
         X, client_ids, _ = split_client_column(X, client_column, client_ids)
     elif client_ids is None:

@@ -54,4 +54,4 @@ def words_only(monkeypatch):
         plt.close(figure)
         return "data:,"
 
-    monkeypatch.setattr("skslot.cli._pictures._as_source", close)
+    monkeypatch.setattr("skslot.inspection._report._as_source", close)

@@ -96,8 +96,8 @@ def test_report_says_what_it_is_doing(on_terminal, tmp_path, monkeypatch):
     page = str(tmp_path / "page.html")
     printed = on_terminal(main, ["report", str(tmp_path / "rows.npz"), "-o", page])
     shown = printed.err.splitlines()
-    assert "report, part 0 of 26, trying models" in shown
-    assert shown[-1] == "report, part 26 of 26"
+    assert "report, part 0 of 4, trying models, 1 of 21" in shown
+    assert shown[-1] == "report, part 4 of 4"
     counts = [int(line.split()[2]) for line in shown]
     assert counts == sorted(counts)
 
