@@ -356,6 +356,8 @@ def check_classes_agreed(estimator, classes, client):
 
 def reasons_for_exclusion(estimator, clients):
     """State which of some clients were excluded from the fit, and why."""
+    for client in clients:
+        check_client_name(client, needed=True)
     report = getattr(estimator, "clients_report_", None)
     excluded = {} if report is None else report.left_out
     return " ".join(
@@ -522,9 +524,11 @@ def order_clients(clients):
 
 def clients_array(clients):
     """Ids as an array that prints well and holds them unchanged."""
-    kinds = {type(client) for client in clients}
-    if kinds in ({str}, {int}):
-        return np.array(clients)
+    if {type(client) for client in clients} in ({str}, {int}):
+        ids = np.array(clients)
+        # large integers may become floats, and zero characters at the end get lost
+        if ids.dtype.kind in "iuU" and ids.tolist() == clients:
+            return ids
     return np.fromiter(clients, dtype=object)
 
 
@@ -809,6 +813,11 @@ def _is_number(text):
 def refuse_lost_labels(labels, name):
     """Refuse labels that would not come back from predictions as they are."""
     kind = np.asarray(labels).dtype.kind
+    if kind == "u" and np.max(labels, initial=0) > np.iinfo(np.int64).max:
+        raise ValueError(
+            f"{name} has labels that are too large for a signed integer. Write them as "
+            f"text first, such as {name}.astype(str)."
+        )
     if kind in "mM":
         raise ValueError(
             f"{name} has dates or durations, which are no labels; write them as text "

@@ -1,5 +1,13 @@
 """What tests of several folders need."""
 
+# ruff: noqa: E402
+import os
+
+# Workers share the cores: several threads in each take twice the time, as they wait for
+# each other. Libraries read this as they are imported.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import sys
 from contextlib import contextmanager
 

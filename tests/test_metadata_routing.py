@@ -233,7 +233,7 @@ def search_of(route, **params):
     )
 
 
-@pytest.mark.parametrize("n_jobs", [None, 2])
+@pytest.mark.parametrize("n_jobs", [None, pytest.param(2, marks=pytest.mark.slow)])
 def test_grid_search(route, n_jobs):
     search = search_of(route, n_jobs=n_jobs)
     search.fit(route.X.iloc[TRAIN], Y[TRAIN], **route.ids(TRAIN))

@@ -128,6 +128,7 @@ Parallel(n_jobs=2, backend="loky")([job])
 """
 
 
+@pytest.mark.slow
 def test_process_without_a_line_of_the_user_points_at_ours():
     """And not at the line of joblib that the process began with."""
     command = [sys.executable, "-c", IN_WORKER]

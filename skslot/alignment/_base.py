@@ -169,27 +169,30 @@ def move_rows(X, groups, maps, back=False):
 
 
 class ClientMaps(Mapping):
-    """Maps by client. A map that is not kept in memory is made when it is needed."""
+    """Maps by client. A map that is not kept in memory is made from its message."""
 
-    def __init__(self, clients, kept, make):
-        self._clients, self._kept, self._make = clients, kept, make
+    def __init__(self, alignment, received):
+        self._alignment, self._received = alignment, received
 
     def __getitem__(self, client):
         if client not in self:
             raise KeyError(client)
-        return self._kept[client] if client in self._kept else self._make(client)
+        kept = self._alignment.maps
+        if client in kept:
+            return kept[client]
+        return self._alignment.make_map(self._received.of_client(client))
 
     def __iter__(self):
-        return iter(self._clients)
+        return iter(self._alignment.clients)
 
     def __len__(self):
-        return len(self._clients)
+        return len(self._alignment.clients)
 
     def __contains__(self, client):  # without making a map
-        return client in self._clients
+        return client in self._alignment.clients
 
     def __repr__(self):
-        return f"<maps of clients {shorten(self._clients)}>"
+        return f"<maps of clients {shorten(self)}>"
 
 
 @document
@@ -475,15 +478,15 @@ class SolvedAligner(FederatedAligner):
             Updated aligner.
         """
         refuse_without_noise(self, "partial_fit")
+        self._validate_params()
         first = not self.__sklearn_is_fitted__()
-        known = {} if first else self._known_by_moments()
+        known, joined = ({}, {}) if first else self._known_by_moments()
         X, y, groups = self._validate_rows(X, y, client_ids, reset=first)
         if known and (None in groups.clients) != (None in known):
             raise ValueError(
                 "either all rows come with a client or none: rows were fitted "
                 f"{'without' if None in known else 'with'} client_ids before."
             )
-        joined = {} if first else dict(self._joined)
         for client, rows in zip(groups.clients, groups.rows, strict=True):
             added = self._summarize(X[rows], None if y is None else y[rows], client)
             where = joined if client in joined else known
@@ -507,6 +510,7 @@ class SolvedAligner(FederatedAligner):
             The aligner without the client.
         """
         check_is_fitted(self)
+        check_client_name(client, needed=True)
         if client not in self._joined:
             raise ValueError(
                 f"client {client!r} is not among those that joined later, "
@@ -519,12 +523,7 @@ class SolvedAligner(FederatedAligner):
     @property
     def maps_(self):
         """Map of each client, by its id."""
-        alignment = self._aligned()
-
-        def make(client):
-            return alignment.make_map(self._received.of_client(client))
-
-        return ClientMaps(alignment.clients, alignment.maps, make)
+        return ClientMaps(self._aligned(), self._received)
 
     @property
     def clients_report_(self):
@@ -555,17 +554,27 @@ class SolvedAligner(FederatedAligner):
         return False
 
     def _known_by_moments(self):
-        """Messages that samples can be added to, by client."""
+        """Messages that samples can be added to, and those of clients that joined."""
         messages = self._received.messages if self._received.in_memory else []
         if not messages or any(message.moments is None for message in messages):
             raise ValueError(
                 "this aligner was fitted from messages, to which no rows can be added; "
                 "let the client send a message on all of its rows."
             )
-        if self._solve.keywords.get("shrinkage") != self.shrinkage:
+        if self._needs_labels and not all(each.describes_classes for each in messages):
+            raise ValueError(
+                "the parameters now need the labels of all samples, but labels of "
+                "earlier samples were not kept. Call fit with all samples."
+            )
+        known = {message.client: message for message in messages}
+        joined = dict(self._joined)
+        fitted = self._solve.keywords.get("shrinkage")
+        if self.shrinkage is not None and fitted != self.shrinkage:
             # set since: it applies to all samples, not only to those that are added
-            messages = [message.summarised(self.shrinkage) for message in messages]
-        return {message.client: message for message in messages}
+            for part in (known, joined):
+                for client, message in part.items():
+                    part[client] = message.summarised(self.shrinkage)
+        return known, joined
 
     def _summarize(self, X, y, client):
         """Message on validated samples."""

@@ -207,6 +207,11 @@ class MixedEffectsAligner(SolvedAligner):
             Map that aligns features of this client without the estimator.
         """
         self._validate_params()
+        if not isinstance(reference, MixedEffectsModel):
+            raise TypeError(
+                "reference must be the reference_ of the server, a MixedEffectsModel, "
+                f"got a {type(reference).__name__}."
+            )
         check_fits(reference, message)
         return map_of_client(reference, message)
 

@@ -264,6 +264,11 @@ class FederatedOTAligner(SolvedAligner):
             Map that aligns features of this client without the estimator.
         """
         self._validate_params()
+        if not isinstance(reference, AlignmentReference):
+            raise TypeError(
+                "reference must be the reference_ of the server, an "
+                f"AlignmentReference, got a {type(reference).__name__}."
+            )
         tau = reference.tau if self.tau == "auto" else self.tau
         if tau is None:
             raise ValueError(

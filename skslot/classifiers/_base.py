@@ -1,5 +1,6 @@
 """The contract of all classifiers: a client step and a server step."""
 
+from copy import copy
 from dataclasses import replace
 from numbers import Integral
 
@@ -165,8 +166,11 @@ class OneShotClassifier(ClassifierMixin, FederatedEstimator):
             Fitted classifier.
         """
         self._validate_params()
-        self._aggregate(messages, self._draw_seed())
-        vars(self).pop("feature_names_in_", None)  # of an earlier fit
+        fitted = copy(self)  # which stays as it was if this fails
+        fitted._aggregate(messages, self._draw_seed())
+        vars(fitted).pop("feature_names_in_", None)  # of an earlier fit
+        vars(self).clear()
+        vars(self).update(vars(fitted))
         return self
 
     def linear_model(self):
@@ -451,7 +455,13 @@ class FoldedHeadsMixin(ClientModelsMixin):
 
 
 # Public methods of an aligner, see FederatedAligner.
-ALIGNER_METHODS = ["client_map", "client_update", "server_aggregate", "transform"]
+ALIGNER_METHODS = [
+    "client_map",
+    "client_update",
+    "get_params",
+    "server_aggregate",
+    "transform",
+]
 
 
 class AlignedClassifierMixin(ClientModelsMixin):
@@ -510,7 +520,16 @@ class AlignedClassifierMixin(ClientModelsMixin):
         vars(self).pop("aligner_", None)  # of an earlier fit
         if self.aligner is None:
             return
-        aligner = clone(self.aligner).server_aggregate(messages.for_aligner())
+        aligner = clone(self.aligner)
+        aligner.server_aggregate(messages.for_aligner())
+        clients = getattr(aligner, "maps_", ())
+        lacking = [name for name in messages.names if name not in clients]
+        if lacking:
+            raise TypeError(
+                f"aligner: after server_aggregate, maps_ of {type(aligner).__name__} "
+                f"lacks client {shorten(lacking)}; see skslot.alignment."
+                "FederatedAligner."
+            )
         if not any(sender.has_labels for sender in messages.senders):
             raise ValueError("no client sent labels: there is nothing to learn from.")
         self.aligner_ = aligner
@@ -552,6 +571,11 @@ class AlignedClassifierMixin(ClientModelsMixin):
 
     def _validate_params(self):
         missing = [n for n in ALIGNER_METHODS if not hasattr(self.aligner, n)]
+        if isinstance(self.aligner, type):
+            raise InvalidParameterError(
+                f"The 'aligner' parameter of {type(self).__name__} must be an "
+                f"instance, such as {self.aligner.__name__}(), not a class."
+            )
         if self.aligner is not None and missing:
             raise InvalidParameterError(
                 f"The 'aligner' parameter of {type(self).__name__} must be an object "

@@ -410,7 +410,9 @@ class FedAvgClassifier(OneShotClassifier):
                 is_head = isinstance(message, HeadWeights)
                 number = message.n_rounds if is_head else 0
                 rounds.setdefault(number, []).append(message)
-        self._check_standardization(bool(summaries), "summaries", "client_summary")
+        self._check_standardization(
+            bool(summaries), "a FeatureSummary among the messages", "client_summary"
+        )
         report, scale, average, history = ClientsReport([]), None, None, []
         if summaries:
             scale, report = self._run_server(self.server_scale, summaries)

@@ -232,7 +232,13 @@ default="pooled"
         linear = replace(client_map, offset=np.zeros_like(client_map.offset))
         rows = linear.transform(X.astype(np.float64))
         cells = self._labelled_cells(client)
-        fit = fit_unlabelled(self._model, self.covariance_, rows, *cells)
+        with np.errstate(over="ignore", invalid="ignore"):
+            fit = fit_unlabelled(self._model, self.covariance_, rows, *cells)
+        if not np.isfinite(fit.class_means).all():
+            raise ValueError(
+                f"X of client {client!r} contains numbers that are too large. Check "
+                "the units of its features."
+            )
         self._forget(client)
         self._adapted[client] = fit
         return self._report_of_fit(client, len(X), fit)
@@ -253,6 +259,11 @@ default="pooled"
         check_is_fitted(self)
         self._check_known(client)
         if client not in self._adapted:
+            if client in self._model.clients:
+                raise ValueError(
+                    f"client {client!r} was neither adapted nor added later: there is "
+                    "nothing to undo."
+                )
             self.aligner_.remove_client(client)
         self._forget(client)
         return self
@@ -285,7 +296,7 @@ default="pooled"
                 "the covariance within classes cannot be inverted; ask the server for "
                 "the model again."
             ) from error
-        classifier._encoder = model.encoder
+        classifier._encoder, classifier.clients_report_ = model.encoder, None
         classifier.n_features_in_ = model.n_features
         classifier._heads = {}
         return classifier

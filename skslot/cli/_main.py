@@ -148,8 +148,8 @@ def fraction_or(*names):
 # ------------------------------------------------------------------ shared options
 
 FEATURES = (
-    ".npz, .npy, .csv, .parquet or .feather file with features (tables: pip install "
-    '"skslot[tables]")'
+    ".npz, .npy, .csv, .parquet or .feather file with features (the last two need pip "
+    'install "skslot[tables]")'
 )
 REPEATABLE = ("--ignore", "--id-column")
 

@@ -1,9 +1,13 @@
 """Data sets with clients: real images, simulated features, files of your own."""
 
-from ._benchmarks import load_digits_benchmark, load_domainnet, load_office_home
 from ._digit_scanners import load_digit_scanners
 from ._features import ClientSamples, load_features
-from ._image_folder import load_image_folder
+from ._images import (
+    load_digits_benchmark,
+    load_domainnet,
+    load_image_folder,
+    load_office_home,
+)
 from ._plan import StudyPlan
 from ._shifted_clients import make_shifted_clients
 

@@ -1,4 +1,4 @@
-"""Which columns of a table are features: what was said of them and what they seem."""
+"""Decide which columns of a table are features."""
 
 import re
 from dataclasses import dataclass
@@ -10,28 +10,28 @@ from scipy.special import gammaln
 
 from .._utils import plain_spelling, quoted, shorten
 
-# Names that mean something, here with one value for each row ...
+# Names with a meaning: arrays with one value for each row ...
 ROW_NAMES = ("y", "client", "split", "domain", "path")
-# ... and here for the whole file; a table can have the former only.
+# ... and arrays that describe the whole file, which tables do not have.
 FILE_NAMES = ("X", "domains", "fingerprint", "dataset")
 ONLY_IN_NPZ = ("domain", *FILE_NAMES)
-# What programs call a column that has no name.
+# Names that programs write for a column without a name.
 NO_NAME = re.compile(r"|Unnamed: \d+|__index_level_\d+__")
-# How programs write that a value is missing, beside an empty cell.
+# Texts for missing values, in addition to an empty cell.
 MISSING = frozenset("? NA N/A NaN nan None null <NA> NaT".split()) | {""}
 
-# Fewer rows may have different values by chance.
+# With fewer rows, values may all differ by chance.
 FEWEST_ROWS = 10
-# Whole numbers that all differ were given one by one if, drawn at random from their
-# range, so many pairs of them would be equal.
+# Whole numbers that all differ are identifiers if random numbers from their range would
+# contain so many equal pairs.
 FEWEST_PAIRS = 5
-# A column is the labels by chance if these could be spread over rows in fewer ways.
+# A column may equal the labels by chance if there are fewer ways to permute them.
 FEWEST_WAYS = 1000
-# Numbers of patients are often that large, and counts and measurements seldom.
+# Patient numbers are often this large; counts and measurements rarely are.
 LARGE = 10**6
-# From here on two whole numbers may be one to a computer, so that nobody counts so far.
+# Range where different whole numbers have the same float64, so it contains no counts.
 LONG = 2.0**53, 1e30
-# What identifies something, by its name without spaces and signs.
+# Names of identifiers, without spaces and punctuation.
 THINGS = (
     "patient pat subject subj participant person case record sample row visit "
     "encounter accession study hospital"
@@ -41,16 +41,16 @@ IDENTIFIERS = frozenset(thing + number for thing in THINGS for number in NUMBERS
 IDENTIFIERS |= frozenset(
     "id pid ptid usubjid rid mrn ssn uid uuid guid index nr barcode".split()
 )
-# What is predicted, by its name without spaces and signs.
+# Names of labels, without spaces and punctuation.
 LABELS = frozenset(
     "label labels target targets class classes classlabel outcome diagnosis diagnose "
     "diag dx disease ytrue groundtruth num".split()
 )
-# Whose rows they are, by its name without spaces and signs.
+# Names of site columns, without spaces and punctuation.
 PLACES = "site hospital center centre clinic institution institute".split()
 SITES = frozenset(p + end for p in PLACES for end in (*NUMBERS, "name", "s"))
 FEW_VALUES = 20
-# What columns may be in place of features, by the argument that says so.
+# Roles of columns that are not features, by the argument that sets them.
 ROLES = {
     "id_column": "an identifier",
     "labels": "labels",
@@ -62,10 +62,10 @@ WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^\W\d_A-Za-z]+")
 
 @dataclass(frozen=True)
 class ColumnChoice:
-    """What somebody said of the columns of a table.
+    """Choice of the columns of a table that are features.
 
-    ``others`` are no features, and ``wanted`` names those that are, by names and
-    patterns; None takes all others. ``known`` were named as features before.
+    ``others`` are excluded. ``wanted`` has names and patterns of features; None means
+    all columns that are not excluded. ``known`` are accepted without a check.
     """
 
     others: frozenset = frozenset()
@@ -74,13 +74,13 @@ class ColumnChoice:
 
     @classmethod
     def of(cls, features=None, *others, known=()):
-        """From arguments: one name, a list of them or None."""
+        """Make a choice from arguments: a name, a list of names or None."""
         names = frozenset(name for each in others for name in as_names(each))
         wanted = None if features is None else tuple(as_names(features))
         return cls(names, wanted, frozenset(as_names(known)))
 
     def features(self, path, names, index=()):
-        """Names of the columns that are features, in the order that was asked for."""
+        """Return the names of the features, in the requested order."""
         check_names(path, names, self.others, self.explicit(names))
         for name in names:
             if names.count(name) > 1:
@@ -95,13 +95,13 @@ class ColumnChoice:
         return features
 
     def explicit(self, names):
-        """Columns that were named as features, and not by a pattern."""
+        """Return the columns that were named as features, not matched by a pattern."""
         return set(names).intersection({*(self.wanted or ()), *self.known})
 
     def refuse_suspects(self, path, columns):
-        """Refuse features that look like something else, unless they were named.
+        """Refuse features that look like another role, unless they were named.
 
-        ``columns`` has the values of each feature by its name: numbers, or text.
+        ``columns`` has the values of each feature, numbers or text, by its name.
         """
         named, seen, roles = self.explicit(columns), [], {}
         for name, values in columns.items():
@@ -126,7 +126,7 @@ class ColumnChoice:
         )
 
     def refuse_labels(self, path, y, columns):
-        """Refuse features that are the labels once more, unless they were named."""
+        """Refuse features that duplicate the labels, unless they were named."""
         named = self.explicit(columns)
         _, codes = np.unique(_spelled_plainly(y), return_inverse=True)
         for name, values in columns.items():
@@ -191,16 +191,16 @@ class ColumnChoice:
 
 
 def as_names(names):
-    """One name, or any sequence of them."""
+    """Return a list for one name, a sequence of names or None."""
     if names is None:
         return []
     return [names] if isinstance(names, str) else list(map(str, names))
 
 
 def check_names(path, names, asked_for, features=()):
-    """Refuse names that are not there, and those that are nearly one with a meaning.
+    """Refuse missing names, and misspelled names with a meaning.
 
-    Who asked for a column, or named it as a feature, knows what it is.
+    Names that the user asked for, or named as features, may be similar to these.
     """
     for name in sorted(asked_for - set(names)):
         raise ValueError(
@@ -218,12 +218,12 @@ def check_names(path, names, asked_for, features=()):
 
 
 def leave_out(name):
-    """The remedy, in Python and at the command line."""
+    """Return how to exclude a column, in Python and on the command line."""
     return f"leave it out by ignore=[{name!r}] or --ignore {quoted(name)}"
 
 
 def is_number(text):
-    """Whether a text is a finite number, as it is written in tables."""
+    """Return whether a text is a finite number."""
     try:
         return bool(np.isfinite(float(text))) and "_" not in text
     except ValueError:
@@ -231,7 +231,7 @@ def is_number(text):
 
 
 def _if_several(name, names, option="--ignore"):
-    """What to do about names that were written as one."""
+    """Return the remedy for several names in one text."""
     parts = [part.strip() for part in re.split(r"[,;]", name)]
     if len(parts) == 1 or not set(parts) <= set(names):
         return ""
@@ -247,9 +247,9 @@ def _if_several(name, names, option="--ignore"):
 
 
 def _rows_of_copy(values, codes):
-    """A row of each label if a column is the labels, by whatever names; else none.
+    """Return a row of each label if a column corresponds to the labels, else nothing.
 
-    ``codes`` number the labels of rows. Where a value is missing, nothing is compared.
+    ``codes`` number the labels of rows. Rows with a missing value are skipped.
     """
     values = np.asarray(values)
     known = np.arange(len(values))
@@ -268,12 +268,12 @@ def _rows_of_copy(values, codes):
 
 
 def _log_ways(sizes):
-    """Logarithm of the number of ways to spread labels over rows, by their counts."""
+    """Compute the logarithm of the number of permutations of labels."""
     return gammaln(sizes.sum() + 1) - gammaln(sizes + 1).sum()
 
 
 def _spelled_plainly(values):
-    """Texts in one spelling; numbers as they are."""
+    """Normalize the spelling of texts; numbers stay unchanged."""
     if values.dtype.kind != "U":
         return values
     texts, which = np.unique(values, return_inverse=True)
@@ -281,12 +281,12 @@ def _spelled_plainly(values):
 
 
 def _plain(value):
-    """A value or label as a person writes it."""
+    """Format a value or label."""
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _known_values(values):
-    """Values that are not missing: numbers if all are, else texts."""
+    """Return the values that are not missing: numbers if possible, else texts."""
     array = np.asarray(values)
     if array.dtype.kind in "fiub":
         return array[np.isfinite(array)].astype(np.float64)
@@ -297,12 +297,12 @@ def _known_values(values):
 
 
 def _is_countable(values):
-    """Whether these are whole numbers or texts, and no measurements."""
+    """Return whether values are whole numbers or texts, not measurements."""
     return values.dtype.kind == "U" or bool(np.all(values == np.floor(values)))
 
 
 def _why_identifier(name, values):
-    """Why a column seems to identify rows, in words, or None."""
+    """Return why a column seems to identify rows, or None."""
     n_values = len(values)
     if n_values < FEWEST_ROWS or not _is_countable(values):
         return None
@@ -329,7 +329,7 @@ def _why_identifier(name, values):
 
 
 def _role(name, values):
-    """What a column seems to be in place of a feature, and why."""
+    """Return the role that a column seems to have instead of a feature, and why."""
     reason = _why_identifier(name, values)
     if reason is not None:
         return "id_column", reason
@@ -346,6 +346,6 @@ def _role(name, values):
 
 
 def _is_named(name, known, last=None):
-    """Whether a name is one of those known, or ends in a word such as id."""
+    """Return whether a name is known, or ends in a word such as id."""
     plain = re.sub(r"[\W_]", "", name).casefold()
     return plain in known or [w.casefold() for w in WORD.findall(name)[-1:]] == [last]

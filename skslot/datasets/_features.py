@@ -1,7 +1,8 @@
-"""Features in files, and what stands beside them: one reader, one set of rules."""
+"""Read features, labels and clients from files."""
 
 import csv
 import re
+from array import array
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
@@ -23,14 +24,14 @@ from ._columns import (
     leave_out,
 )
 
-# Arrays that may have as many values as there are rows, and are not about these.
+# Arrays that may have as many values as there are rows, and do not describe rows.
 ABOUT_ALL_ROWS = ("columns", *FILE_NAMES)
 SPELLINGS = {
     "train": ("train", "training"),
     "test": ("test", "testing"),
     "validation": ("val", "valid", "validation", "dev"),
 }
-# Those that come back as the same text. Some programs write 1.0 once one was missing.
+# Texts that an integer is written as. Columns with gaps are often written as 1.0.
 WHOLE_NUMBER = re.compile(r"(0|-?[1-9][0-9]{0,14})(\.0)?")
 
 
@@ -76,19 +77,19 @@ class ClientSamples:
         Returns
         -------
         data : same type
-            These rows, with all that is known of them.
+            These rows with their labels, clients and split.
         """
         arrays = {name: getattr(self, name) for name in ("y", "client_ids", "split")}
         parts = {name: a[rows] for name, a in arrays.items() if a is not None}
         return replace(self, X=self.X[rows], **parts)
 
     def training_rows(self):
-        """Keep the rows to learn from.
+        """Keep the training rows.
 
         Returns
         -------
         data : same type
-            The training rows of an official split; all rows without one.
+            Rows whose split is "train", or all rows if there is no split.
         """
         if self.split is None:
             return self
@@ -104,7 +105,7 @@ class ClientSamples:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FeatureTable(ClientSamples):
-    """What :func:`load_features` returns, which describes it."""
+    """Result of :func:`load_features`, whose docstring describes it."""
 
     path: Path
     X: np.ndarray
@@ -129,7 +130,7 @@ class FeatureTable(ClientSamples):
         return replace(super().select(rows), others=others)
 
     def of_client(self, client):
-        """Keep the rows of one client; all if the file does not say whose they are."""
+        """Keep the rows of one client, or all rows if the file names no clients."""
         if self.client_ids is None:
             return self
         names = self.client_ids.astype(str)
@@ -143,7 +144,7 @@ class FeatureTable(ClientSamples):
         return self.select(rows)
 
     def beside(self):
-        """Arrays that stand beside the features in an ``.npz`` file."""
+        """Return the arrays other than ``X`` for an ``.npz`` file."""
         if not self.is_table:
             return self.others
         for name in ("columns", *ONLY_IN_NPZ):
@@ -155,7 +156,7 @@ class FeatureTable(ClientSamples):
         return {**self.others, "columns": np.array(self.feature_names)}
 
     def per_row(self):
-        """Those of the others that have something for each row."""
+        """Return the arrays in ``others`` that have a value for each row."""
         if self.is_table:
             return self.others
         return {
@@ -181,43 +182,45 @@ def load_features(
     """Load features from a file, with labels, clients and split if it has them.
 
     All commands that read features, and
-    :meth:`skslot.experiments.FeatureSet.from_file`, read them by this function. What
-    cannot be right is refused, and the error names the file, the column and the remedy.
+    :meth:`skslot.experiments.FeatureSet.from_file`, use this function. Invalid content
+    raises an error that names the file, the column and the remedy.
 
     Parameters
     ----------
     path : str or path-like
         An ``.npz`` file with the array ``X``, an ``.npy`` file, or a table with a
-        column for each feature: ``.csv``, ``.parquet`` or ``.feather``, which need
-        ``pip install "skslot[tables]"``, but for a ``.csv`` with a ``plan``.
+        column for each feature: ``.csv``, ``.parquet`` or ``.feather``. The last two
+        need ``pip install "skslot[tables]"``.
     labels : str or False, default=None
-        Column or array with the labels; by default ``y``, if there is one. False for
-        none.
+        Name of the column or array with the labels. If None, ``y`` is used if it
+        exists. If False, labels are not read.
     labels_file : str or path-like, default=None
-        Labels in a file of their own: ``.npy``, or text with one per line.
+        Separate file with the labels: ``.npy``, or text with one label per line.
     ignore : str or sequence of str, default=()
-        Columns that are no features. Of ``y``, ``client``, ``domain``, ``split`` and
-        ``path``, which never are, also what they say is ignored.
+        Columns to exclude from the features. ``y``, ``client``, ``domain``, ``split``
+        and ``path`` are never features; if they are listed here, their content is
+        ignored as well.
     id_column : str or sequence of str, default=()
-        Columns that identify rows, such as the number of a patient: no features.
+        Columns that identify rows, such as patient numbers. They are excluded from the
+        features.
     client_column : str, default=None
-        Column or array that says whose each row is; by default ``client``, if there is
-        one.
+        Name of the column or array with the client of each row. If None, ``client`` is
+        used if it exists.
     features : str or sequence of str, default=None
-        Which columns of a table are features, in this order: names, or patterns such
-        as ``"f*"`` for those in the order of the table. All others stand beside the
-        features. By default, all columns that are nothing else. Columns that look like
-        identifiers, labels or names of sites are refused unless they are named here,
-        and not only by a pattern, see Notes.
+        Columns of a table to use as features, in this order: names, or patterns such as
+        ``"f*"`` for matching columns in the order of the table. If None, all columns
+        without another role are features. Columns that look like identifiers, labels or
+        names of sites are rejected unless they are listed here by name, see Notes.
     known_features : str or sequence of str, default=()
-        Names that are no longer to be questioned, such as those that a model was made
-        of: a column of that name is not refused for what it looks like.
+        Names of features that are accepted without this check, such as the features
+        that a model was trained on.
     encoder : str, default=None
-        What made the features, if no fingerprint in the file says it.
+        Name of the encoder that produced the features, for files without a
+        fingerprint.
     plan : StudyPlan, str or path-like, default=None
-        Which columns of a table are features and what is made of them, or the file
-        that says it. The labels are then in its column, unless ``labels`` is False, as
-        for new rows that have none; its fingerprint is the encoder.
+        Plan that computes features from the columns of a table, or its file. Labels are
+        then read from the label column of the plan, unless ``labels`` is False. The
+        fingerprint of the plan becomes the encoder.
 
     Returns
     -------
@@ -227,50 +230,51 @@ def load_features(
         X : ndarray of shape (n_samples, n_features)
             Features: finite numbers, in at least one row.
         y : ndarray of shape (n_samples,) or None
-            Labels, none of them missing.
+            Labels without missing values.
         client_ids : ndarray of shape (n_samples,) or None
             The client of each row, from ``client`` or ``client_column``, or ``domains``
             at the positions ``domain``: text without spaces around it, or integers if
-            all are.
+            all values are integers.
         split : ndarray of str of shape (n_samples,) or None
             "train", "test" or "validation" for each row.
         encoder : str or None
-            ``encoder``, the ``fingerprint`` in the file, or that of the names of the
-            columns.
+            ``encoder``, the ``fingerprint`` in the file, or a fingerprint of the column
+            names.
         feature_names : list of str or None
             Names of the columns, or the array ``columns`` of an ``.npz`` file.
         dataset : str or None
             Name of the data set.
         others : dict of ndarray
-            All that is in the file beside the features.
+            All other arrays or columns in the file.
 
         and these methods: ``of_client(client)``, ``training_rows()`` and
-        ``select(rows)`` keep some of the rows, ``per_row()`` those of the others that
-        have something for each row.
+        ``select(rows)`` keep some of the rows, and ``per_row()`` returns the entries of
+        ``others`` that have a value for each row.
 
     See Also
     --------
-    skslot.experiments.FeatureSet.from_file : Features for an experiment.
-    StudyPlan : Agrees between sites how features are made of tables.
+    skslot.experiments.FeatureSet.from_file : Load features for an experiment.
+    StudyPlan : Define for all sites how features are computed from tables.
 
     Notes
     -----
-    In tables, these are refused as features, unless ``features``, ``known_features`` or
-    a plan names them.
+    In tables, these columns are rejected as features, unless ``features``,
+    ``known_features`` or a plan names them.
 
-    *Identifiers.* A column of text in which no two rows are equal. A column of whole
-    numbers in which no two rows are equal, if that is no chance, which is if five pairs
-    or more of as many numbers, drawn from the same range, would be equal (1 to 11, or
-    100 different ones below 1000), or if all are a million and more. A column with a
-    name such as ``id``, ``PatientID`` or ``mrn``, of text or whole numbers of which
-    half or more are different. With fewer than ten rows nothing is an identifier.
+    *Identifiers.* A column of text with different values in all rows. A column of whole
+    numbers with different values in all rows, if that is unlikely to occur by chance:
+    as many numbers drawn from the same range would contain at least five equal pairs
+    (1 to 11, or 100 different ones below 1000), or all numbers are at least a million.
+    A column with a name such as ``id``, ``PatientID`` or ``mrn``, of text or whole
+    numbers at least half of which are different. With fewer than ten rows, no column is
+    treated as an identifier.
 
     *Labels.* A column of text or whole numbers with a name such as ``diagnosis``,
     ``target`` or ``class``, and at most 20 different values or half as many as there
-    are rows; and a column that says the same as the labels, in the same values or in
-    others, if that is no chance, which it may be in few rows or with a rare class.
+    are rows. A column with a one-to-one correspondence to the labels, if that is
+    unlikely to occur by chance.
 
-    *Sites.* A column like that with a name such as ``site`` or ``hospital``.
+    *Sites.* A column with as few values and a name such as ``site`` or ``hospital``.
 
     *Columns without a name*, such as the index that pandas writes.
 
@@ -311,7 +315,7 @@ def load_features(
         X, others, facts = READERS[path.suffix.lower()](path, choice)
     else:
         X, others = plan.read(path)
-        facts = _facts(plan.feature_names, plan.fingerprint)
+        facts = _facts_of_columns(plan.feature_names, plan.fingerprint)
         _check_beside_plan(path, plan, list(others), choice.others)
         if client_column is None and plan.client_column in others:
             client_column = plan.client_column
@@ -347,13 +351,16 @@ def load_features(
     )
 
 
-def _facts(names, fingerprint):
-    """What is known of all rows of a table."""
+def _facts_of_columns(names, fingerprint=None):
+    """Names of the features of a table, and their fingerprint."""
+    from ..exchange import feature_fingerprint
+
+    fingerprint = fingerprint or feature_fingerprint(names)
     return {"columns": np.array(names), "fingerprint": np.array(fingerprint)}
 
 
 def _check_beside_plan(path, plan, names, asked_for):
-    """Refuse to leave out what the plan takes, and what is not there."""
+    """Refuse options that exclude a feature of the plan or name a missing column."""
     for column in plan.columns:
         if column.name in asked_for:
             raise ValueError(
@@ -389,7 +396,7 @@ def _read_numpy(path, choice):
 
 
 def _load_numpy(path):
-    """Arrays by name, X if there is a single one; nothing in the file is run."""
+    """Load arrays by name; a single array is X. No code in the file is run."""
     try:
         with open(path, "rb") as file:  # NumPy leaves it open when the file is damaged
             loaded = np.load(file, allow_pickle=False)
@@ -405,63 +412,43 @@ def _load_numpy(path):
 
 
 def _read_csv(path, choice):
-    pandas = _import_for(path, "pandas")
-    # the converter of earlier versions is fast and not exact, unless told otherwise
-    is_exact = tuple(map(int, pandas.__version__.split(".")[:2])) >= (3, 1)
+    lines = _csv_lines(path)
+    _, names = next(lines)
+    features = choice.features(path, names)
+    places = [names.index(name) for name in features]
+    beside = {name: k for k, name in enumerate(names) if name not in features}
+    numbers, others = array("d"), {name: [] for name in beside}
+    are_numbers = True
+    for _, row in lines:
+        cells = [row[k] for k in places]
+        try:
+            numbers.extend(list(map(float, cells)))
+        except ValueError:
+            are_numbers = False
+        are_numbers &= "_" not in "".join(cells)  # to Python, 1_000 is a number
+        for name, k in beside.items():
+            others[name].append(row[k])
+    X = np.array(numbers).reshape(-1, len(features))
+    if not are_numbers or np.isnan(X).any():
+        X = _parse_cells(path, choice, features)
+    choice.refuse_suspects(path, dict(zip(features, X.T, strict=True)))
+    others = {name: np.array(cells) for name, cells in others.items()}
+    return X, others, _facts_of_columns(features)
+
+
+def _csv_lines(path):
+    """Yield the line and the cells of the header and of each row."""
     try:
-        names, delimiter = _read_header(path)
-        features = choice.features(path, names)
-        _check_cells(path, delimiter, names)
-        dtypes = [np.float64 if name in features else str for name in names]
-        try:
-            frame = pandas.read_csv(
-                path,
-                sep=delimiter,
-                header=None,
-                names=range(len(names)),
-                skiprows=1,
-                index_col=False,
-                dtype=dict(enumerate(dtypes)),
-                keep_default_na=False,  # NA may be a name
-                encoding="utf-8-sig",
-                **({} if is_exact else {"float_precision": "round_trip"}),
-            )
-        except ValueError as error:
-            cells = dict(read_cells(path))
-            choice.refuse_suspects(path, {name: cells[name] for name in features})
-            _check_cells(path, delimiter, names, set(features))
-            raise ValueError(f"{path} cannot be read: {error}") from error
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not UTF-8; save it as CSV UTF-8.") from error
-    frame.columns = names
-    choice.refuse_suspects(path, {name: frame[name].to_numpy() for name in features})
-    return frame[features].to_numpy(), *_beside(frame, features)
-
-
-def _read_header(path):
-    """Names of the columns and what stands between them."""
-    with open(path, newline="", encoding="utf-8-sig") as file:
-        first = file.readline()
-    # Excel writes semicolons where the comma is for decimals
-    delimiter = max(",;\t", key=first.count)
-    names = [
-        name.strip() for name in next(csv.reader([first], delimiter=delimiter), [])
-    ]
-    if all(map(is_number, names)):
-        raise ValueError(f"{path} must begin with a line of column names.")
-    return names, delimiter
-
-
-def _check_cells(path, delimiter, names, features=()):
-    """Refuse rows with more or fewer fields than columns, and features of text.
-
-    pandas fills up the former, and does not say in which line the latter are.
-    """
-    row = None
-    with open(path, newline="", encoding="utf-8-sig") as file:
-        reader = csv.reader(file, delimiter=delimiter)
-        try:
-            next(reader)
+        with open(path, newline="", encoding="utf-8-sig") as file:
+            # Excel writes semicolons where the comma is for decimals
+            delimiter = max(",;\t", key=file.readline().count)
+            file.seek(0)
+            reader = csv.reader(file, delimiter=delimiter, strict=True)
+            names = [name.strip() for name in next(reader, [])]
+            if all(map(is_number, names)):
+                raise ValueError(f"{path} must begin with a line of column names.")
+            yield 1, names
+            row = None
             for row in filter(None, reader):
                 if len(row) != len(names):
                     raise ValueError(
@@ -469,20 +456,38 @@ def _check_cells(path, delimiter, names, features=()):
                         f"columns: {len(names)}, separated by {delimiter!r}. Decimals "
                         "need a point, and text with a separator needs double quotes."
                     )
-                for name, cell in zip(names, row, strict=True) if features else ():
-                    if name in features and not is_number(cell):
-                        raise ValueError(
-                            f"{path}: line {reader.line_num}, column {name!r}: "
-                            f"{cell!r} is no number. {_what_to_do(name, cell)}"
-                        )
-        except csv.Error as error:
-            raise ValueError(f"{path}: line {reader.line_num}: {error}.") from error
+                yield reader.line_num, row
+    except csv.Error as error:
+        raise ValueError(f"{path}: line {reader.line_num}: {error}.") from error
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not UTF-8; save it as CSV UTF-8.") from error
     if row is None:
         raise ValueError(f"{path} has no rows.")
 
 
+def _parse_cells(path, choice, features):
+    """Convert columns with numbers or booleans, and refuse other texts."""
+    columns = dict(read_cells(path))
+    columns = {name: columns[name] for name in features}
+    choice.refuse_suspects(path, columns)
+    for name, cells in columns.items():
+        if {cell.lower() for cell in cells} <= {"true", "false"}:
+            columns[name] = [cell.lower() == "true" for cell in cells]
+    texts = {name for name, cells in columns.items() if isinstance(cells[0], str)}
+    lines = _csv_lines(path)
+    _, names = next(lines)
+    for line, row in lines:
+        for name, cell in zip(names, row, strict=True):
+            if name in texts and not is_number(cell):
+                raise ValueError(
+                    f"{path}: line {line}, column {name!r}: {cell!r} is no number. "
+                    f"{_what_to_do(name, cell)}"
+                )
+    return np.array([list(map(float, cells)) for cells in columns.values()]).T
+
+
 def _what_to_do(name, cell):
-    """The remedy for a cell that is no number."""
+    """Return the remedy for a cell that is not a number."""
     if cell.strip() in MISSING:
         return (
             "Fill missing values in, or let skslot plan say what stands for them. If "
@@ -500,7 +505,7 @@ def _read_arrow(path, choice):
     values = {name: _numbers_or_texts(path, frame[name]) for name in features}
     choice.refuse_suspects(path, values)
     X = np.column_stack([_numbers(path, frame[name]) for name in features])
-    return X, *_beside(frame, features)
+    return X, _beside(frame, features), _facts_of_columns(features)
 
 
 def _numbers_or_texts(path, column):
@@ -511,8 +516,10 @@ def _numbers_or_texts(path, column):
 
 
 def _read_frame(path):
-    """The table in a file of Arrow, and which of its columns were an index."""
-    pandas, _ = _import_for(path, "pandas"), _import_for(path, "pyarrow")
+    """Read a Parquet or Feather file, and the names of its index columns."""
+    purpose = f"{path}: to read Parquet and Feather files, skslot"
+    pandas = import_optional("pandas", "tables", purpose)
+    import_optional("pyarrow", "tables", purpose)
     kind = path.suffix.lower()
     read = pandas.read_feather if kind == ".feather" else pandas.read_parquet
     with open(path, "rb") as file:
@@ -530,9 +537,9 @@ def _read_frame(path):
 
 
 def read_cells(path):
-    """All columns of a table as text without spaces around it; "" is a missing value.
+    """Read all columns of a table as stripped text; "" is a missing value.
 
-    Returns pairs of a name and its cells, as a name may be there twice.
+    Return pairs of a name and its cells, since names may occur twice.
     """
     if READERS.get(path.suffix.lower()) is _read_arrow:
         frame, _ = _read_frame(path)
@@ -547,14 +554,8 @@ def read_cells(path):
             f"{path}: a plan is for tables, {', '.join(TABLES)}; features of an "
             "encoder need none."
         )
-    try:
-        names, delimiter = _read_header(path)
-        _check_cells(path, delimiter, names)
-        with open(path, newline="", encoding="utf-8-sig") as file:
-            _, *rows = filter(None, csv.reader(file, delimiter=delimiter))
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not UTF-8; save it as CSV UTF-8.") from error
-    columns = zip(*rows, strict=True)
+    (_, names), *lines = _csv_lines(path)
+    columns = zip(*(row for _, row in lines), strict=True)
     texts = [[cell.strip() for cell in column] for column in columns]
     return list(zip(names, texts, strict=True))
 
@@ -573,18 +574,12 @@ def _numbers(path, column):
 
 
 def _beside(frame, features):
-    """The other columns as arrays that need no pickle, and what the features are."""
-    from ..exchange import feature_fingerprint
-
+    """Return the other columns as arrays that need no pickle."""
     others = {}
     for name in frame.columns.drop(features):
-        array = np.array(frame[name].tolist())
-        others[name] = array.astype(str) if array.dtype.hasobject else array
-    return others, _facts(features, feature_fingerprint(features))
-
-
-def _import_for(path, module):
-    return import_optional(module, "tables", f"{path}: to read tables, skslot")
+        values = np.array(frame[name].tolist())
+        others[name] = values.astype(str) if values.dtype.hasobject else values
+    return others
 
 
 READERS = {
@@ -620,7 +615,7 @@ def _refuse_rows(path, bad, trouble):
 
 
 def _texts(path, name, array):
-    """Values as text, none of them missing."""
+    """Convert values to text, and refuse missing ones."""
     texts = array.astype(str)
     missing = np.isin(np.char.strip(texts), ["", "nan", "None", "<NA>", "NaT"])
     _refuse_rows(path, missing, f"no {name}")
@@ -658,7 +653,7 @@ def _read_labels(path):
 
 
 def _clients(path, used):
-    """Client of each row, if the file says it."""
+    """Return the client of each row, if the file names clients."""
     found = [name for name in ("domain", "domains") if name in used]
     if len(found) == 1:
         raise ValueError(
@@ -709,7 +704,7 @@ def _split(path, used):
 
 
 def _encoder(path, facts, encoder):
-    """What made the features; a fingerprint is not overruled, names of columns are."""
+    """Name the encoder; `encoder` overrides column names, but not a fingerprint."""
     found = _one_value(path, facts, "fingerprint")
     is_known = READERS[path.suffix.lower()] is _read_numpy and found is not None
     if is_known and encoder not in (None, found):
@@ -721,7 +716,7 @@ def _encoder(path, facts, encoder):
 
 
 def _one_value(path, arrays, name):
-    """Text about the whole file, if it is there."""
+    """Return a text that describes the whole file, if there is one."""
     if name not in arrays:
         return None
     if arrays[name].size != 1:

@@ -1,4 +1,4 @@
-"""What all sites of a study do to their tables, in one file that a person can read."""
+"""Plan of a study: how all sites compute features from their tables."""
 
 import json
 import tomllib
@@ -14,10 +14,10 @@ from ._columns import MISSING, ColumnChoice, is_number, leave_out
 from ._features import WHOLE_NUMBER, load_features, read_cells
 
 FORMAT = 1
-# Texts in a column that a plan is drafted from; with more of them it is no category.
+# Maximum number of different texts in a column of categories.
 MOST_CATEGORIES = 20
 WIRE_DTYPES = ("float64", "float32", "float16")
-# Says of a plan that its means and scales were computed from rows of the sites.
+# Marks a plan whose means and scales were computed from rows of the sites.
 FROM_ROWS = "from rows"
 PRIVACY = ("epsilon", "delta", "clip")
 SETTINGS = ("method", "dtype", "min_samples", *PRIVACY)
@@ -59,7 +59,10 @@ NO_NOISE = """\
 
 @dataclass(frozen=True)
 class PlannedColumn:
-    """A column of a table and what is made of it; ``median`` is that of one site."""
+    """Column of a table, and how features are computed from it.
+
+    ``median`` is the median at one site.
+    """
 
     name: str
     fill: object = None
@@ -71,12 +74,12 @@ class PlannedColumn:
 
     @property
     def has_other(self):
-        """Whether values that are no category share one feature, the last one."""
+        """Whether values outside the categories share a feature, the last one."""
         return self.unknown == "column"
 
     @property
     def feature_names(self):
-        """Names of the features that the column gives."""
+        """Names of the features from this column."""
         if self.categories is None:
             return [self.name]
         others = ["other"] if self.has_other else []
@@ -84,11 +87,11 @@ class PlannedColumn:
 
     @property
     def is_open(self):
-        """Whether a site has to fill in its median."""
+        """Whether the median of a site is still missing."""
         return self.fill == "median" and self.median is None
 
     def check(self):
-        """Refuse what contradicts itself."""
+        """Refuse settings that contradict each other."""
         if not isinstance(self.name, str) or not self.name:
             raise ValueError(f"the name of a feature must be text, got {self.name!r}.")
         for key in ("median", "mean", "scale"):
@@ -116,7 +119,7 @@ class PlannedColumn:
         raise ValueError(f"feature {self.name!r}: {reason}.")
 
     def numbers(self, path, cells):
-        """The column as numbers; NaN is a missing value."""
+        """Convert cells to numbers; NaN is a missing value."""
         try:
             numbers = [float("nan" if cell in MISSING else cell) for cell in cells]
         except ValueError:
@@ -135,7 +138,7 @@ class PlannedColumn:
                 )
 
     def median_of(self, path, cells, rows):
-        """Median of some of the cells."""
+        """Compute the median of some of the cells."""
         numbers = self.numbers(path, cells)[rows]
         if np.isnan(numbers).all():
             raise ValueError(
@@ -145,7 +148,7 @@ class PlannedColumn:
         return float(np.nanmedian(numbers))
 
     def features(self, path, cells):
-        """What is made of the cells of the column: a feature or several."""
+        """Compute one or several features from the cells."""
         if self.categories is None:
             return self._filled(path, self.numbers(path, cells))[:, None]
         found = [_plain(cell) for cell in cells]
@@ -174,7 +177,7 @@ class PlannedColumn:
         )
 
     def lacks_fill(self, path, cells):
-        """Whether numbers are missing that nothing stands for."""
+        """Return whether numbers are missing and the plan has no fill value."""
         is_settled = self.categories is not None or self.fill is not None
         return not is_settled and bool(np.isnan(self.numbers(path, cells)).any())
 
@@ -195,45 +198,44 @@ class PlannedColumn:
 
 @dataclass(frozen=True)
 class StudyPlan:
-    """What all sites of a study do to their tables, so that features are made alike.
+    """Plan of a study: how all sites compute the same features from their tables.
 
-    A coordinator drafts it from one table by :meth:`draft`, corrects the file by hand
-    and sends it to all sites. ``load_features(path, plan=plan)`` follows it, and so do
-    the commands with ``--plan``. Messages carry its fingerprint, so that a server
-    refuses those of two plans.
+    A coordinator drafts a plan from one table with :meth:`draft`, corrects the file by
+    hand and sends it to all sites. ``load_features(path, plan=plan)`` and the commands
+    with ``--plan`` apply it. Messages contain its fingerprint, so that a server refuses
+    messages from different plans.
 
     Parameters
     ----------
     columns : tuple
-        For each column in its order, its name and what is made of it.
+        Columns in the order of their features, with the settings of each.
     label : str, default=None
         Column with the labels.
     classes : tuple, default=()
-        Labels that may occur; any if there are none.
+        Labels that may occur. If empty, all labels are allowed.
     encoder : str, default=None
-        What made the columns, if that can differ between sites.
+        Origin of the columns, if it can differ between sites.
     client : str, default=None
-        The site, in the plan of one site.
+        Name of the site, in the plan of one site.
     client_column : str, default=None
-        Column that says whose each row is, in tables that have it.
+        Column with the client of each row, in tables that have one.
     method : str, default="mixed"
-        What ``skslot summarize`` sends, see its ``--method``.
+        Method that ``skslot summarize`` prepares a message for, see ``--method``.
     dtype : {"float64", "float32", "float16"}, default="float32"
-        In which precision.
+        Precision of the message.
     min_samples : int, default=10
-        Fewest rows of a site and of each class.
+        Minimum number of rows of a site and of each class.
     epsilon, delta, clip : float, default=None
-        Guarantee of differential privacy that sites send with, see
-        :class:`skslot.privacy.PrivacyBudget`, whose ``clip_norm`` is ``clip``; all or
-        none of them.
+        Budget of differential privacy, see :class:`skslot.privacy.PrivacyBudget`, where
+        ``clip`` is called ``clip_norm``. Set all three or none.
     scaling : {"from rows"}, default=None
-        Says that means and scales were computed from rows, by :meth:`with_scaling`.
-        Features that they make have no guarantee of differential privacy.
+        "from rows" if means and scales were computed from rows by
+        :meth:`with_scaling`. Such features have no guarantee of differential privacy.
 
     See Also
     --------
-    load_features : Reads a table as a plan says.
-    skslot.FederatedScaler : Makes the mean and scale that a plan can carry.
+    load_features : Read a table with a plan.
+    skslot.FederatedScaler : Compute the means and scales of a plan.
 
     Examples
     --------
@@ -318,9 +320,9 @@ class StudyPlan:
     ):
         """Draft a plan from the table of one site.
 
-        Columns of numbers are taken as they are, with the median of each site for
-        missing values if this table has some. Columns of text are taken as categories.
-        A column that says the same as the labels is refused.
+        Columns of numbers become features, and missing values are replaced by the
+        median of each site if this table has any. Columns of text become categories. A
+        column that duplicates the labels is refused.
 
         Parameters
         ----------
@@ -329,27 +331,27 @@ class StudyPlan:
         label : str, default=None
             Column with the labels.
         ignore : str or sequence of str, default=()
-            Columns that are no features.
+            Columns to exclude from the features.
         id_column : str or sequence of str, default=()
-            Columns that identify rows: no features.
+            Columns that identify rows, which are excluded from the features.
         client_column : str, default=None
-            Column that says whose each row is; by default ``client``, if there is one.
+            Column with the client of each row. If None, ``client`` is used if it
+            exists.
         features : str or sequence of str, default=None
-            Which columns are features, by names and patterns, see
-            :func:`load_features`; columns that look like identifiers, labels or names
-            of sites have to be named.
+            Names and patterns of the features, see :func:`load_features`. Columns that
+            look like identifiers, labels or names of sites must be named.
         fill : "median" or float, default=None
-            What stands for missing values in all columns of numbers, those too that
-            miss none in this table: other sites may miss some, and a plan is sent once.
+            Value that replaces missing numbers, also in columns that are complete in
+            this table but may have gaps at other sites.
 
         Returns
         -------
         plan : StudyPlan
-            To be looked at before it is sent.
+            The draft. Review it before you send it.
         """
         path = Path(path)
         choice = ColumnChoice.of(features, ignore, id_column, client_column, label)
-        cells = _columns(path)
+        cells = _unique_columns(path)
         used = {name: cells[name] for name in choice.features(path, list(cells))}
         choice.refuse_suspects(path, used)
         columns = (_draft_column(path, name, used[name], fill) for name in used)
@@ -361,33 +363,33 @@ class StudyPlan:
         return replace(plan, classes=tuple(np.unique(y).tolist()))
 
     def at_site(self, path, client, client_column=None):
-        """Fill in what is of one site: its name and its medians.
+        """Fill in the name and the medians of one site.
 
-        They are no part of the fingerprint.
+        They do not change the fingerprint.
 
         Parameters
         ----------
         path : str or path-like
-            Table of the site; the median is that of its training rows.
+            Table of the site. Medians are computed from its training rows.
         client : str
-            Its name; of a table with a column ``client``, its rows are taken.
+            Name of the site. In a table with clients, only its rows are used.
         client_column : str, default=None
-            Another column that says whose each row is; that of the plan by default.
+            Column with the client of each row. If None, the column of the plan is used.
 
         Returns
         -------
         plan : StudyPlan
-            The plan of that site, which stays there.
+            The plan of this site. It is not sent to other sites.
         """
         plan = replace(self, client=client)
         if not any(column.is_open for column in self.columns):
             return plan
-        cells = _columns(Path(path))
+        cells = _unique_columns(Path(path))
         rows = plan._rows_to_learn_from(path, client_column)
         return plan._with_medians(lambda c: c.median_of(path, cells[c.name], rows))
 
     def _features_of_site(self, path, cells, rows):
-        """Features of one site, with the medians of some of its rows."""
+        """Compute the features of one site, with the medians of some of its rows."""
         plan = self._with_medians(lambda c: c.median_of(path, cells[c.name], rows))
         return plan._features(path, cells)
 
@@ -404,7 +406,7 @@ class StudyPlan:
         return replace(self, columns=tuple(columns))
 
     def _rows_to_learn_from(self, path, client_column):
-        """Positions of the training rows of the site."""
+        """Return the positions of the training rows of the site."""
         plan = self._with_medians(lambda column: 0.0)
         table = load_features(
             path, plan=plan, labels=False, client_column=client_column
@@ -415,19 +417,18 @@ class StudyPlan:
         return mine.training_rows().others["row"]
 
     def with_scaling(self, statistics):
-        """Standardize numbers by what all sites sent.
+        """Standardize numbers with the means and scales of all sites.
 
         Parameters
         ----------
         statistics : ColumnStatistics
-            Answer of :meth:`skslot.FederatedScaler.server_aggregate` on features that
-            this plan made; columns of categories stay 0 and 1.
+            Statistics that :meth:`skslot.FederatedScaler.server_aggregate` computed on
+            features of this plan. Columns of categories stay 0 and 1.
 
         Returns
         -------
         plan : StudyPlan
-            A plan with means and scales, and therefore with another fingerprint. It
-            says that they were computed from rows.
+            A plan with means and scales, and therefore with another fingerprint.
         """
         from ..preprocessing import FederatedScaler
 
@@ -447,7 +448,7 @@ class StudyPlan:
             columns.append(column)
         return replace(self, columns=tuple(columns), scaling=FROM_ROWS)
 
-    # ---------------------------------------------------------------- what it says
+    # -------------------------------------------------------------------- reading
 
     @property
     def feature_names(self):
@@ -456,7 +457,7 @@ class StudyPlan:
 
     @property
     def fingerprint(self):
-        """The same at all sites that make the same features and labels."""
+        """Fingerprint of the features and labels, equal at all sites of a study."""
         from ..exchange import feature_fingerprint
 
         columns = [{**asdict(column), "median": None} for column in self.columns]
@@ -464,7 +465,7 @@ class StudyPlan:
         return feature_fingerprint(self.feature_names, json.dumps(facts))
 
     def read(self, path):
-        """Make features of a table.
+        """Compute features from a table.
 
         Parameters
         ----------
@@ -478,7 +479,7 @@ class StudyPlan:
         others : dict of ndarray
             The other columns as text.
         """
-        cells = _columns(Path(path))
+        cells = _unique_columns(Path(path))
         names = [column.name for column in self.columns]
         missing = [name for name in names if name not in cells]
         if missing:
@@ -499,7 +500,7 @@ class StudyPlan:
         return self._features(path, cells), others
 
     def load_sites(self, path, **columns):
-        """Load a table with the rows of several sites, as each of them would.
+        """Load a table with the rows of several sites, as each site would load its own.
 
         Parameters
         ----------
@@ -511,8 +512,8 @@ class StudyPlan:
         Returns
         -------
         features : object
-            What :func:`load_features` returns. Medians that the plan leaves open are,
-            for the rows of each client, those of its own training rows.
+            Result of :func:`load_features`. Open medians are computed for each client
+            from its own training rows.
         """
         if not any(column.is_open for column in self.columns):
             return load_features(path, plan=self, **columns)
@@ -520,7 +521,7 @@ class StudyPlan:
         table = load_features(path, plan=plan, **columns)
         if table.client_ids is None:
             return table
-        X, cells = table.X.copy(), _columns(table.path)
+        X, cells = table.X.copy(), _unique_columns(table.path)
         is_training = np.full(len(X), table.split is None) | (table.split == "train")
         for client in np.unique(table.client_ids).tolist():
             rows = np.flatnonzero(table.client_ids == client)
@@ -538,7 +539,7 @@ class StudyPlan:
         Parameters
         ----------
         path : str or path-like
-            Where they are from.
+            File with the labels, for the error.
         y : ndarray of shape (n_samples,)
             Labels.
         """
@@ -550,7 +551,7 @@ class StudyPlan:
                 "agree on another plan."
             )
 
-    # ------------------------------------------------------------------- as a file
+    # --------------------------------------------------------------------- files
 
     @classmethod
     def load(cls, path):
@@ -559,7 +560,7 @@ class StudyPlan:
         Parameters
         ----------
         path : str or path-like
-            A file as :meth:`save` writes it, which may have been edited.
+            A file from :meth:`save`, which may have been edited.
 
         Returns
         -------
@@ -643,8 +644,8 @@ def _draft_column(path, name, cells, fill):
     return PlannedColumn(name, categories=tuple(sorted(found)), unknown=unknown)
 
 
-def _columns(path):
-    """Cells of each column; a name that is there twice is refused."""
+def _unique_columns(path):
+    """Read the cells of each column, and refuse duplicate names."""
     pairs = read_cells(path)
     names = [name for name, _ in pairs]
     for name in names:
@@ -654,7 +655,7 @@ def _columns(path):
 
 
 def _plain(cell):
-    """A category in one way to write it: some programs turn 1 into 1.0."""
+    """Normalize the text of a category: some programs turn 1 into 1.0."""
     cell = str(cell)
     return cell.removesuffix(".0") if WHOLE_NUMBER.fullmatch(cell) else cell
 
@@ -681,7 +682,7 @@ def _inline(column):
 
 
 def _value(value):
-    """A value of TOML; its texts are those of JSON, but for one character."""
+    """Format a value as TOML; texts are written as in JSON, except for DEL."""
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_value, value))}]"
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -192,7 +192,7 @@ class FrozenEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             If the cache cannot be read, or cannot be written when it must be.
         """
         self._validate_params()
-        _, images, loop = _torch_side()
+        _, images = _torch_side()
         if self.image_shape is not None:
             X = validate_data(self, X, reset=False)
         items = images.as_items(X, self.image_shape)
@@ -201,7 +201,7 @@ class FrozenEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         options = {name: getattr(self, name) for name in names}
         opened = nullcontext() if self.cache_dir is None else self._cache(backbone)
         with opened as cache:
-            features = loop.encode(items, backbone, cache, **options)
+            features = images.encode(items, backbone, cache, **options)
         return _to_length_one(features) if self.normalize else features
 
     @property
@@ -234,11 +234,11 @@ class FrozenEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
     @property
     def _n_features_out(self):
-        _, _, loop = _torch_side()
+        _, images = _torch_side()
         shape = self.image_shape
         if shape is not None and hasattr(self, "n_features_in_"):
             shape = np.empty(self.n_features_in_).reshape(shape).shape  # resolves -1
-        return loop.n_features_out(self._load(), shape, self.dtype)
+        return images.n_features_out(self._load(), shape, self.dtype)
 
     def cache_info(self):
         """Count what the cache holds for this encoder, and how often it helped.
@@ -341,9 +341,9 @@ def _torch_side():
     """The modules that import torch and Pillow, when they are first needed."""
     for package in ("torch", "PIL"):
         import_optional(package, "clip", "FrozenEncoder")
-    from . import _backbones, _images, _loop
+    from . import _backbones, _images
 
-    return _backbones, _images, _loop
+    return _backbones, _images
 
 
 def _to_length_one(features):

@@ -510,6 +510,8 @@ class ClassStatistics(_AlignableMessage):
         moments, cells = self.moments, self.cells()
         if added is not None:
             moments = moments + added.moments
+            if not added.describes_classes:  # nor does the message on all samples
+                return ClientStatistics.from_moments(moments, shrinkage, self.client)
             cells = merge_class_means(cells, added.cells())
         return self.from_moments(moments, cells, shrinkage, self.client)
 

@@ -5,6 +5,7 @@ necessary. In between, only the :class:`~skslot.trust.ClientFacts` of each are k
 """
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
@@ -72,7 +73,7 @@ def _check_kind(message, *kinds):
         names = " or ".join(kind.__name__ for kind in kinds)
         raise TypeError(
             f"messages must be {names}, got a {type(message).__name__}; bytes are read "
-            "by skslot.exchange.load_message."
+            "by skslot.exchange.load_message, files by load_messages."
         )
 
 
@@ -241,7 +242,15 @@ class ReceivedMessages:
         """Read the message of one client as it was sent."""
         position = self._position(client)
         if isinstance(self.messages, MessageFiles):
-            return self.messages.read(self._facts[position].path)
+            path = self._facts[position].path
+            try:
+                return self.messages.read(path)
+            except FileNotFoundError as error:
+                raise FileNotFoundError(
+                    f"{path}, the message of client {client!r}, is needed again to "
+                    "make the map of the client. Keep the files for as long as the "
+                    "estimator is used, or fit it to list(load_messages(...))."
+                ) from error
         return next(m for i, m in enumerate(self.messages) if i == position)
 
     def _position(self, client):
@@ -413,6 +422,11 @@ def receive(messages, *kinds, screen=False):
             messages.kinds, messages.screen = kinds, screen
             return messages
         messages = messages.messages
+    if isinstance(messages, Message) or not isinstance(messages, Iterable):
+        raise TypeError(
+            "messages must be an iterable of messages, one per client, got a "
+            f"{type(messages).__name__}."
+        )
     if iter(messages) is messages or isinstance(messages, tuple):
         messages = list(messages)
     return ReceivedMessages(messages, kinds, screen)
@@ -492,6 +506,11 @@ def load_messages(paths, *, on_error="raise", progress=None):
     """
     if on_error not in ("raise", "skip"):
         raise ValueError(f"on_error must be 'raise' or 'skip', got {on_error!r}.")
+    if isinstance(paths, str | bytes | PathLike):
+        raise TypeError(
+            f"paths must be a list of files, got {paths!r}. Use load_message to read "
+            "one file."
+        )
     paths = [Path(path) for path in paths]
     twice = [path for path, count in Counter(paths).items() if count > 1]
     if twice:

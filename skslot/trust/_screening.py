@@ -117,6 +117,8 @@ def cap_shares(n_samples, max_share):
     """
     weights = np.asarray(n_samples, dtype=np.float64)
     n_clients = len(weights)
+    if not n_clients or not (weights >= 0).all():
+        raise ValueError("n_samples must be non-negative numbers, one per client.")
     # of as many clients as that, each can have no more than this share
     if max_share * n_clients < 1 - 1e-9:
         error = ValueError(
@@ -749,6 +751,14 @@ def examine_clients(messages, action=None):
     'its features are about ... times larger than those of others: other units ...'
     """
     clients = [m if isinstance(m, ClientFacts) else m.facts() for m in messages]
+    if not clients:
+        raise ValueError("messages is empty: there is no client to examine.")
+    widths = {len(each.mean) for each in clients if each.mean is not None}
+    if len(widths) > 1:
+        raise ValueError(
+            f"messages have different numbers of features, {sorted(widths)}; "
+            "skslot.exchange.receive names the clients."
+        )
     report = _report_on(_without_gaps(clients))
     found = report.outliers
     if not found or action is None:

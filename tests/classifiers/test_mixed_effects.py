@@ -845,7 +845,7 @@ def test_adapting_is_expectation_maximisation_on_moved_rows(tau):
     assert np.array_equal(scores(classifier, ids="Bern"), after)
     assert classifier.reset_client("Bern") is classifier
     assert np.array_equal(scores(classifier, ids="Bern"), before["Bern"])
-    with pytest.raises(ValueError, match="'Bern' is not among those that joined later"):
+    with pytest.raises(ValueError, match="'Bern' was neither adapted nor added later"):
         classifier.reset_client("Bern")
 
 

@@ -126,7 +126,7 @@ def test_wrong_features_are_one_line(site, case, capsys):
     assert not Path("A.slot").exists()
 
 
-@pytest.mark.parametrize("kind", ["csv", "parquet", "feather"])
+@pytest.mark.parametrize("kind", ["parquet", "feather"])
 def test_tables_without_pandas_name_what_to_install(site, kind, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "pandas", None)
     error = error_of(f"summarize table.{kind} --client A -o A.slot", capsys)

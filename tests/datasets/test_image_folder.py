@@ -3,7 +3,7 @@ import pytest
 from PIL import Image
 
 from skslot.datasets import load_image_folder
-from skslot.datasets._image_folder import IMAGE_EXTENSIONS
+from skslot.datasets._images import IMAGE_EXTENSIONS
 
 NAMES = [
     "photo/cat/10.JPG",

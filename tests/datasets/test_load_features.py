@@ -412,7 +412,7 @@ def test_separators_and_quotes(tmp_path, separator):
         ("a,b\n1,2\n\n1,5,2,5\n", "fields in line 4: 4, but columns: 2"),
         ("a;b\n1,5;2\n", "line 2, column 'a': '1,5' is no number"),
         ("a,b\n1,nan\n", "line 2, column 'b': 'nan' is no number"),
-        ('a,b\n1,"2\n', "cannot be read"),
+        ('a,b\n1,"2\n', "line 2: unexpected end of data"),
     ],
 )
 def test_text_that_is_no_table(tmp_path, text, words):
@@ -451,14 +451,19 @@ def test_missing_and_other_files(tmp_path, ending):
     refused(tmp_path / "sites.txt", "end in .npz, .npy, .csv, .parquet, .feather")
 
 
+def test_csv_needs_no_extra(save, monkeypatch):
+    path = save("csv")
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    assert np.array_equal(load_features(path).X, X)
+
+
 @pytest.mark.parametrize(
-    ("ending", "package"),
-    [("csv", "pandas"), ("parquet", "pandas"), ("feather", "pyarrow")],
+    ("ending", "package"), [("parquet", "pandas"), ("feather", "pyarrow")]
 )
-def test_tables_need_an_extra(save, ending, package, monkeypatch):
+def test_other_tables_need_an_extra(save, ending, package, monkeypatch):
     path = save(ending)
     monkeypatch.setitem(sys.modules, package, None)
-    remedy = re.escape(f"sites.{ending}: to read tables, ") + ".*skslot.tables."
+    remedy = re.escape(f"sites.{ending}: to read Parquet ") + ".*skslot.tables."
     with pytest.raises(ImportError, match=remedy):
         load_features(path)
     assert load_features(save("npz")).X.shape == X.shape

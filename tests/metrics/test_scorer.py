@@ -200,7 +200,7 @@ def test_score_of_a_fitted_search(pipeline):
     assert search.score(X, Y, client_ids=IDS) == expected
 
 
-@pytest.mark.parametrize("n_jobs", [None, 2])
+@pytest.mark.parametrize("n_jobs", [None, pytest.param(2, marks=pytest.mark.slow)])
 def test_cross_validate(pipeline, n_jobs):
     found = cross_validate(
         pipeline,

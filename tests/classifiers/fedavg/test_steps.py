@@ -179,7 +179,7 @@ def test_steps_say_what_is_missing(rows):
     with pytest.raises(ValueError, match="scale was not passed.*server_scale"):
         classifier.client_update(X, y)
     message = classifier.client_update(X, y, scale=scale)
-    with pytest.raises(ValueError, match="summaries was not passed"):
+    with pytest.raises(ValueError, match="a FeatureSummary among the messages was not"):
         classifier.server_aggregate([message])
     classifier.set_params(standardize=False)
     with pytest.raises(ValueError, match="scale was passed"):
