@@ -55,7 +55,7 @@ def add_commands(commands):
     """Add ``encode``, ``diagnose`` and ``plan``."""
     _add_encode(add_command(commands, encode))
     command = add_command(commands, diagnose)
-    command.share("features", help=f"{FEATURES} of all sites.")
+    command.share("features", help=f"File of all sites with {FEATURES}.")
     command.add_columns()
     command.share("--plan")
     command.add_choice(

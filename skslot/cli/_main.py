@@ -148,10 +148,10 @@ def fraction_or(*names):
 # ------------------------------------------------------------------ shared options
 
 FEATURES = (
-    ".npz, .npy, .csv, .parquet or .feather file with features (the last two need pip "
-    'install "skslot[tables]")'
+    "features as .npz, .npy or .csv, or as .parquet or .feather (pip install "
+    '"skslot[tables]")'
 )
-REPEATABLE = ("--ignore", "--id-column")
+REPEATABLE = ("ignore", "id_column")
 
 
 def _path(metavar, text, **settings):
@@ -167,7 +167,7 @@ def _flag(text):
 
 
 SHARED = {
-    "features": _path("FILE", f"{FEATURES}."),
+    "features": _path("FILE", f"File with {FEATURES}."),
     "--features": _column(
         "Feature columns of a table, in this order: names or quoted patterns (default: "
         "all columns without another role).",
@@ -185,13 +185,6 @@ SHARED = {
         "Column or array with the site of each row (default: client, if there is one)."
     ),
     "--ignore": _column("Exclude a column (repeatable).", action="append", default=[]),
-    "--labels": _column(
-        "Column or array with labels (y if no name is given).", nargs="?", const="y"
-    ),
-    "--labels-file": {
-        "metavar": "FILE",
-        "help": "Separate file with labels: .npy, or text with one label per line.",
-    },
     "--encoder": {
         "metavar": "TEXT",
         "help": "Name of what made the features, the same at all sites (default: the "
@@ -257,11 +250,18 @@ class Command(argparse.ArgumentParser):
         text += " (default: %(default)s)."
         self.add_argument(flag, choices=choices, default=choices[0], help=text)
 
-    def add_columns(self, features="--features"):
-        """Add the options on columns of a table; ``features`` is the name of one."""
+    def add_columns(self, features="--features", labels="y, if there is one"):
+        """Add the options on columns: the name of one, and the default of another."""
         self.add_argument(features, **SHARED["--features"])
         self.share("--id-column", "--client-column", "--ignore")
-        self.add_either("--labels", "--labels-file")
+        text = f"Column or array with labels; y without a name (default: {labels})."
+        group = self.add_mutually_exclusive_group()
+        group.add_argument("--labels", nargs="?", const="y", **_column(text))
+        group.add_argument(
+            "--labels-file",
+            metavar="FILE",
+            help="Separate file with labels: .npy, or text with one label per line.",
+        )
 
     def add_either(self, *flags):
         """Add shared options that exclude each other."""
@@ -320,8 +320,9 @@ def _parse(argv):
     parser = _parser()
     arguments, unknown = parser.parse_known_args(argv)
     if unknown and not all(each.startswith("-") for each in unknown):
-        for option in REPEATABLE:
-            if getattr(arguments, parameter_of(option), None):
+        for name in REPEATABLE:
+            if getattr(arguments, name, None):
+                option = option_of(name)
                 how = f"takes one name and may be repeated: {option} a {option} b"
                 unknown.append(f"({option} {how})")
                 break
@@ -333,11 +334,6 @@ def _parse(argv):
 def option_of(parameter):
     """Return the option that sets a parameter."""
     return f"--{parameter.replace('_', '-')}"
-
-
-def parameter_of(option):
-    """Return the parameter that an option sets."""
-    return option.removeprefix("--").replace("-", "_")
 
 
 def named_files(names):

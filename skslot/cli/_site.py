@@ -71,7 +71,9 @@ def add_commands(commands):
     command = add_command(commands, predict)
     _add_features(command)
     command.share("--model", help="Model of all sites, or of this site.")
-    command.share("--client")
+    command.share(
+        "--client", help="Name of the site (default: from the model or --statistics)."
+    )
     command.add_either("--statistics", "--shrinkage")
     command.add_output("FILE.csv", "Predictions.")
     command.add_flag(
@@ -88,7 +90,7 @@ def add_commands(commands):
 
 def _add_features(command):
     command.share("features")
-    command.add_columns()
+    command.add_columns(labels="none")
     command.share("--encoder", "--plan")
 
 

@@ -59,7 +59,7 @@ def add_commands(commands):
     command.add_path(
         "--features",
         "FILE",
-        f"{FEATURES}, with the site of each row (default: embedded data).",
+        f"Files of all sites with {FEATURES} (default: embedded data).",
         nargs="+",
     )
     command.add_columns(features="--columns")
@@ -109,7 +109,7 @@ def add_commands(commands):
         "files",
         nargs="+",
         metavar="FILE",
-        help=f"{FEATURES} of all sites, or one .slot file of each site.",
+        help=f"File of all sites with {FEATURES}; or one .slot file of each site.",
     )
     command.add_columns()
     command.share("--plan")

@@ -95,7 +95,7 @@ def test_training_rows_are_learned_from(model, fitted):
 def test_labels_that_are_not_used_are_named(model, capsys):
     np.savez("rows.npz", X=ROWS, y=LABELS)
     assert run(f"{ADAPT} D -o one.slot") == 0
-    assert "y of rows.npz is ignored: --labels makes" in capsys.readouterr().out
+    assert "y of rows.npz is ignored; --labels uses it" in capsys.readouterr().out
     assert run(f"{ADAPT} D --labels --statistics D.slot -o two.slot") == 0
     assert "labels of rows.npz are ignored: D.slot has" in capsys.readouterr().out
 
