@@ -416,19 +416,19 @@ def _page_of_messages(paths, arguments, progress):
 
 
 def _next_command(kinds, labelled, without, tau):
-    """Return the command that makes a model from these files, and a note on it."""
+    """Return the command that computes a model from these files, and a note."""
     try:
         method = method_of(labelled) if labelled else None
     except ValueError as error:
-        return None, printable(f"No model can be made from these files: {error}")
+        return None, printable(f"These files do not give a model: {error}")
     names, options, note = [path.name for path in kinds], "--model model.slot", None
     if tau is None and method == "mixed" and without:
         names = [path.name for path in labelled]
         note = (
             f"{', '.join(printable(path.name) for path in without)} came without "
-            "labels, which mixed effects need: this command makes a model from the "
-            "other files, and a site without labels joins it by skslot adapt. --method "
-            "fedcgs would use the files of all sites."
+            "labels, which mixed effects need: this command uses the other files, and "
+            "a site without labels joins the model by skslot adapt. --method fedcgs "
+            "would use the files of all sites."
         )
     elif tau is not None or method != "mixed":
         options = options if method else "-o reference.slot"

@@ -331,13 +331,9 @@ def code_of(estimator, has_labels=True):
     arguments = ["X", *["y"] * has_labels, *["client_ids=client_ids"] * (not is_column)]
     return (
         f"from skslot import {names}\n\n"
-        f"model = {_one_line(estimator)}\n"
+        f"model = {' '.join(repr(estimator).split())}\n"
         f"model.fit({', '.join(arguments)})\n"
     )
-
-
-def _one_line(estimator):
-    return " ".join(repr(estimator).split())
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -420,24 +416,22 @@ class Diagnosis(Report):
         )
 
     def _on_models(self):
-        take = f"Use {_one_line(self.estimator)}"
         mean, ahead, error = self.scores[self.chosen]
         if np.isnan(mean):
-            return f"{take}, the safest choice: there are too few rows to compare."
-        if self.chosen != MIXED:
             return (
-                f"{take}: the expected accuracy is {mean:.1%}, {100 * ahead:.1f} +/- "
-                f"{100 * error:.1f} points above mixed effects."
+                f"Recommended: {self.chosen}, the safest choice if there are too few "
+                "rows to compare models."
             )
+        text = f"Recommended: {self.chosen}, with an expected accuracy of {mean:.1%}"
+        if self.chosen != MIXED:
+            points = f"{100 * ahead:.1f} +/- {100 * error:.1f} points"
+            return f"{text}, {points} above mixed effects."
         *others, last = (
             f"{score:.1%} ({name})"
             for name, (score, _, _) in self.scores.items()
             if name != MIXED
         )
-        return (
-            f"{take}: the expected accuracy is {mean:.1%}, compared with "
-            f"{', '.join(others)} and {last}."
-        )
+        return f"{text}, compared with {', '.join(others)} and {last}."
 
     @property
     def warnings(self):
@@ -470,6 +464,12 @@ class Diagnosis(Report):
                 "and labels were made, or adapt the model to its unlabelled rows by "
                 "MixedEffectsClassifier.adapt_client."
             )
+        for name, (_, ahead, error) in self.scores.items():
+            if self.chosen == MIXED and ahead > min(error, 2 * WORTH_IT):
+                notes.append(
+                    f"The mean accuracy of {name} is {_difference(name, ahead, error)} "
+                    f"points above {MIXED}, which is not enough to be sure."
+                )
         aligner = getattr(self.estimator, "aligner", None)
         if isinstance(getattr(aligner, "tau", None), float):
             notes.append(
@@ -516,24 +516,24 @@ class Diagnosis(Report):
             f"class) cells are empty\nvariance: {shares}"
         )
 
-    def _models(self):
-        """Headings and rows of the table of models."""
+    def models(self):
+        """Return the headings and rows of the table of models, as text."""
         if self.scores is None:
             return []
-        rows = [["", "model", "accuracy", f"against {MIXED}"]]
+        rows = [["model", "accuracy", f"against {MIXED}"]]
         for name, (mean, ahead, error) in self.scores.items():
-            mark = ">" if name == self.chosen else ""
             shown = "?" if np.isnan(mean) else f"{mean:.1%}"
-            rows.append([mark, name, shown, _difference(name, ahead, error)])
+            rows.append([name, shown, _difference(name, ahead, error)])
         return rows
 
     def __repr__(self):
         table, _, notes = super().__repr__().partition("\n! ")
         parts = [table]
         if self.scores is not None:
+            models = [[">" * (row[0] == self.chosen), *row] for row in self.models()]
             parts.append(
                 f"Expected accuracy if {ASSUMED[self.labels_at_use]}:\n"
-                f"{text_table(self._models(), 'llr')}\n"
+                f"{text_table(models, 'llr')}\n"
                 f"{OTHERWISE[self.labels_at_use]}"
             )
         parts.append(fill(printable(self.recommendation), 88))
@@ -544,7 +544,7 @@ class Diagnosis(Report):
         return "\n\n".join(parts)
 
     def _repr_html_(self):
-        heads, *models = self._models() or [[]]
+        heads, *models = self.models() or [[]]
         return (
             super()._repr_html_()
             + (html_table(models, heads) if models else "")

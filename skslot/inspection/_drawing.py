@@ -59,7 +59,7 @@ def axes_for(ax, shape, cell_size):
 
 
 def is_narrow(ax):
-    """Whether there is no room for a legend or a label beside the axes."""
+    """Whether there is no room for a legend or a label next to the axes."""
     return ax.figure.bbox.width < NARROW * ax.figure.dpi
 
 

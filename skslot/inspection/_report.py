@@ -31,6 +31,7 @@ from ._clients import (
     VarianceComponentsDisplay,
 )
 from ._diagnose import (
+    ASSUMED,
     MIXED,
     PER_CLASS,
     PLAIN,
@@ -184,7 +185,7 @@ def message_report(messages, *, tau=None, command=None, note=None, progress=None
         messages contain class statistics, optimal transport with ``tau="auto"``, or
         0.4 if some have no labels.
     command : str, default=None
-        Command that makes a model of the messages, to end the page with.
+        Command that computes a model from the messages, to end the page with.
     note : str, default=None
         Sentence to print before the command.
     progress : callable, default=None
@@ -434,7 +435,8 @@ def _page(findings, name, **closing):
         for site in sites
         if site.outlier
     ]
-    notes = report.warnings if report is not None else []
+    notes = [] if findings.diagnosis is None else findings.diagnosis.warnings
+    notes = dict.fromkeys([*notes, *(report.warnings if report is not None else [])])
     advice = findings.mixed.summary().partition("\n\n")[2] if findings.mixed else ""
     what_to_see = " Clients should come together from panel to panel"
     if table is not None:
@@ -448,6 +450,7 @@ def _page(findings, name, **closing):
         "sites_html": "".join(_fill(box, each) for each in boxes),
         "notes_html": _list(map(printable, notes)) if notes else None,
         "empty_cells": _empty_cells(findings),
+        "models_html": _models(findings),
         "components_html": _paragraphs(advice.splitlines()),
         "outliers_html": _paragraphs(outliers or ["No client stands out."]),
         "when": " before and after alignment" if findings.is_moved else "",
@@ -498,6 +501,13 @@ def _empty_cells(findings):
     return f"{table.n_absent} of {table.counts.size} (client, class) cells {are} empty"
 
 
+def _models(findings):
+    if findings.path is None:
+        return None
+    heads, *models = findings.diagnosis.models()
+    return html_table(models, heads)
+
+
 def _code(findings):
     """Return the code of the recommended model, or of the one to try."""
     if findings.diagnosis is not None:
@@ -524,7 +534,8 @@ def _summary(findings):
         yield f"{text} of {len(table.classes)} classes."
         if len(table.clients) < n_clients:
             yield f"{n_clients - len(table.clients)} sent no labels."
-        yield f"{_empty_cells(findings)}."
+        if found is None:
+            yield f"{_empty_cells(findings)}."
     if guarantees:
         some = f"{len(guarantees)} of the {n_clients} clients"
         whose = "all clients" if len(guarantees) == n_clients else some
@@ -545,58 +556,9 @@ def _summary(findings):
         )
     if findings.messages is not None:
         yield "This page is based on messages, so the accuracy of a model is unknown."
-    if found is not None and findings.path is None:
-        yield (
-            "No rows could be held out to compare models: there are too few, or each "
-            "class is at one client only. Mixed effects are the safest choice."
-        )
-    elif found is not None:
-        means = {name: mean for name, (mean, _, _) in found.scores.items()}
-        compared = dict.fromkeys([found.chosen, MIXED, PLAIN])
-        worst = {name: np.nanmin(found.accuracies[name]) for name in compared}
-        yield (
-            "On rows that were held out, the mean accuracy over clients is "
-            f"{_accuracies(means)}, if every client will see the pooled class "
-            f"distribution. At the worst client it is {_accuracies(worst)}."
-        )
-        yield from recommendation(findings)
+    if found is not None:
+        yield f"{found.recommendation} This holds if {ASSUMED[found.labels_at_use]}."
         yield from found.more_warnings
-
-
-def _accuracies(shares):
-    *texts, last = (f"{share:.1%} {_with(name)}" for name, share in shares.items())
-    return f"{', '.join(texts)} and {last}"
-
-
-def _with(name):
-    """Describe a model that was tried, as a part of a sentence."""
-    tau = strength_in(name)
-    if tau != 0:
-        strength = "the automatic tau" if tau == "auto" else f"tau = {tau:.2g}"
-        return f"with alignment at {strength}"
-    words = {PLAIN: "without alignment", PER_CLASS: "with a covariance per class"}
-    return words.get(name, f"with {name}")
-
-
-def recommendation(findings):
-    """Yield the recommendation, after models that may be better."""
-    scores, chosen = findings.diagnosis.scores, findings.diagnosis.chosen
-    if findings.is_mixed:
-        for name, (_, ahead, error) in scores.items():
-            if ahead > min(error, WORTH_A_WORD):
-                around = f"{100 * error:.1f}" if np.isfinite(error) else "?"
-                yield (
-                    f"The mean is {100 * ahead:.1f} +/- {around} points higher "
-                    f"{_with(name)} than with mixed effects, which is not enough to be "
-                    "sure."
-                )
-        yield "Mixed effects are recommended."
-    elif chosen == PER_CLASS:
-        yield "A covariance per class is recommended, without alignment."
-    elif findings.is_moved:
-        yield f"Alignment with tau = {findings.model.tau_:.2g} is recommended."
-    else:
-        yield "The features of these clients should not be aligned."
 
 
 # ------------------------------------------------------------------ boxes of sites
@@ -686,8 +648,8 @@ def _reasons(site):
         yield f"it stands out, as {site.outlier}"
     elif site.gap < 0 and site.is_farthest:
         yield (
-            "its features are farther from the other clients than those of any other "
-            f"site (distance {site.distance:.2f}); check how they were made"
+            "its features are the farthest from the other clients (distance "
+            f"{site.distance:.2f}); check how they were made"
         )
     if site.n_samples < FEW_ROWS:
         yield f"it has only {site.rows}, so all of its figures are rough"
@@ -722,7 +684,7 @@ def in_short(guarantees):
 
 
 def _sentence(text):
-    """Begin a text with a capital letter and end it with a full stop or as it is."""
+    """Begin a text with a capital letter, and end it with a full stop if needed."""
     return f"{text[0].upper()}{text[1:]}{'.' * (not text.endswith(('.', '?')))}"
 
 

@@ -1,4 +1,4 @@
-"""Scores over the strength of the alignment."""
+"""Scores over the alignment strength."""
 
 from itertools import cycle
 
@@ -35,25 +35,25 @@ class TauPathDisplay(Display):
     """Score of each client, their mean and the worst, over ``tau``.
 
     Use :meth:`from_estimator`, or :meth:`from_search` after a search. The default
-    ``tau`` of the aligner and the one that was chosen are marked. Estimators without a
-    ``tau`` may be compared, as horizontal lines.
+    ``tau`` of the aligner and the chosen one are marked. Estimators without a ``tau``
+    can be compared, as horizontal lines.
 
     Read more in the :doc:`User Guide </user_guide/inspection>`.
 
     Parameters
     ----------
     taus : list of float
-        Strengths of the alignment, ascending.
+        Alignment strengths, ascending.
     scores : ndarray of shape (n_taus, n_clients)
         Score of each client.
     clients : ndarray of shape (n_clients,)
         Client ids.
     chosen_tau : float or None
-        The strength that was chosen, if one was.
+        The chosen strength, or None.
     metric : str, default="score"
         Name of the score.
     default_tau : float or None, default=0.4
-        The strength by default, if it is a number.
+        The default strength, or None if it is not a number.
     other_scores : dict of ndarray of shape (n_clients,), default=None
         Score of each client with other estimators, by name.
 
@@ -141,28 +141,28 @@ class TauPathDisplay(Display):
         estimator : estimator object
             A Pipeline with an aligner, a classifier with an ``aligner``, or a
             :class:`~skslot.MixedEffectsClassifier`. Its own ``tau`` is marked as chosen
-            if it is a number. With mixed effects, offsets are taken out at every
-            ``tau``, also at 0.
+            if it is a number. With mixed effects, offsets are removed at every
+            ``tau``, including 0.
         X : array-like of shape (n_samples, n_features)
             Features.
         y : array-like of shape (n_samples,)
             Labels.
         client_ids : array-like of shape (n_samples,), default=None
-            Client of each row, unless they are a column of X.
+            Client of each sample, unless the ids are a column of X.
         taus : array-like of float, default=(0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
-            Strengths to try.
+            Alignment strengths to try.
         cv : int, cross-validation generator or iterable, default=None
-            Which rows to fit and to score on, such as ``[(train, test)]``. None means
-            ``CellHoldoutKFold()``, an int ``CellHoldoutKFold(n_splits)``. A client's
-            score is the mean over the folds that test on its rows.
+            Training and test samples, such as ``[(train, test)]``. None is
+            ``CellHoldoutKFold()``, an int ``CellHoldoutKFold(n_splits)``. The score of
+            a client is the mean over the folds that contain test samples of it.
         metric : str or callable, default="accuracy"
-            As in :func:`skslot.metrics.ClientScorer`.
+            Metric, see :class:`skslot.metrics.ClientScorer`.
         others : dict of estimators, default=None
-            What to compare with, by name: each is scored on the same rows.
+            Estimators to compare with, by name. They are scored on the same samples.
         n_jobs : int, default=None
-            Folds in parallel.
+            Number of folds in parallel.
         ax : matplotlib Axes, default=None
-            Where to draw; a new figure by default.
+            Axes to draw on. If None, a new figure is made.
 
         Returns
         -------
@@ -209,25 +209,25 @@ class TauPathDisplay(Display):
     ):
         """Score the estimator of a search on its folds, for each ``tau`` of its grid.
 
-        The search itself kept one score for all clients together. Other parameters are
-        the best that it found.
+        The search itself keeps one score for all clients. Other parameters have their
+        best values.
 
         Parameters
         ----------
         search : FederatedGridSearchCV
-            A fitted search with ``tau`` in its grid.
+            Fitted search with ``tau`` in its grid.
         X : array-like of shape (n_samples, n_features)
-            The features that it was fitted on.
+            Features that the search was fitted on.
         y : array-like of shape (n_samples,)
-            Their labels.
+            Labels.
         client_ids : array-like of shape (n_samples,), default=None
-            Client of each row, unless they are a column of X.
+            Client of each sample, unless the ids are a column of X.
         metric : str or callable, default="accuracy"
-            As in :func:`skslot.metrics.ClientScorer`.
+            Metric, see :class:`skslot.metrics.ClientScorer`.
         others : dict of estimators, default=None
-            What to compare with, by name: each is scored on the same folds.
+            Estimators to compare with, by name. They are scored on the same folds.
         ax : matplotlib Axes, default=None
-            Where to draw; a new figure by default.
+            Axes to draw on. If None, a new figure is made.
 
         Returns
         -------
@@ -240,12 +240,12 @@ class TauPathDisplay(Display):
         if all(tau is None for tau in tried):
             raise ValueError("the search has no tau in its grid.")
         chosen = search.best_tau_
-        if chosen is None:  # a tau of mixed effects, which the search does not report
+        if chosen is None:  # the search does not report a tau of mixed effects
             chosen = search.best_params_.get(name)
         if chosen is None:
             raise ValueError(
-                f"the search chose {search.best_params_}, without a tau; draw the path "
-                "of its estimator by from_estimator, and what it chose by others=."
+                f"the search chose {search.best_params_}, without a tau. Draw the path "
+                "of its estimator by from_estimator, and pass the choice as others."
             )
         estimator = clone(search.estimator).set_params(**search.best_params_)
         return cls.from_estimator(
@@ -309,7 +309,7 @@ class TauPathDisplay(Display):
 
 
 class _EachClient(ClientScorer):
-    """Scorer that gives the score of each client, NaN for those without a row."""
+    """Scorer that returns the score of each client, NaN without samples."""
 
     def __init__(self, clients, metric, client_column):
         super().__init__(metric, client_column=client_column)
@@ -320,18 +320,18 @@ class _EachClient(ClientScorer):
         return {str(k): known.get(c, np.nan) for k, c in enumerate(self.clients)}
 
     def mean_over_folds(self, results):
-        """Average the scores of each client over the folds that have rows of it."""
+        """Average the scores of each client over the folds with samples of it."""
         folds = [results[f"test_{k}"] for k in range(len(self.clients))]
         for client, scores in zip(self.clients, folds, strict=True):
             if np.isnan(scores).all():
                 raise ValueError(
-                    f"no fold tests on rows of client {client!r}; give cv others."
+                    f"no fold tests on rows of client {client!r}; pass another cv."
                 )
         return [np.nanmean(scores) for scores in folds]
 
 
 def _tau_parameter(estimator):
-    """Find the strength among the parameters of an estimator: its name and default."""
+    """Return the name and the default of the parameter ``tau`` of an estimator."""
     if isinstance(estimator, MixedEffectsClassifier):
         return "tau", type(estimator)().tau
     kinds = FederatedOTAligner, MixedEffectsAligner, MixedEffectsClassifier

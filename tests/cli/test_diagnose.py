@@ -48,7 +48,12 @@ def run_code(text):
 @pytest.mark.usefixtures("features")
 def test_file_is_diagnosed_and_its_code_runs(printed):
     assert printed.err == ""
-    for words in ("north", "cells are empty", "Use ", "labels_at_use='as_now'"):
+    for words in (
+        "north",
+        "cells are empty",
+        "Recommended: ",
+        "labels_at_use='as_now'",
+    ):
         assert words in " ".join(printed.out.split())
     model = run_code(printed.out)["model"]
     assert model.score(DATA.data, DATA.target, client_ids=SITES) > 0.5

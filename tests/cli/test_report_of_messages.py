@@ -137,7 +137,7 @@ def test_files_of_several_methods_get_no_command_but_the_reason(server, capsys):
     page = page_of("?.slot")
     assert "<code>" not in page
     reason = "B.slot and A.slot were summarized for different methods"
-    assert f"No model can be made from these files: {reason}" in page
+    assert f"These files do not give a model: {reason}" in page
     capsys.readouterr()
     assert reason in error_of("aggregate ?.slot --model model.slot", capsys)
 

@@ -1,6 +1,7 @@
 """diagnose: its figures are the plain ones, and its advice follows from them."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -153,10 +154,20 @@ def test_another_model_must_be_better_by_a_point_and_beyond_doubt(ahead, error, 
     assert _choose(scores) == chosen
 
 
+@pytest.mark.parametrize(
+    ("ahead", "error", "is_named"),
+    [(0.01, 0.02, False), (0.03, np.inf, True), (0.03, 0.02, True), (np.nan, 1, False)],
+)
+def test_a_model_that_may_be_better_is_named(skewed, ahead, error, is_named):
+    scores = {**skewed.scores, "other": (0.9, ahead, error)}
+    notes = " ".join(replace(skewed, scores=scores).warnings)
+    assert ("of other is +3.0 +/- " in notes) is is_named
+
+
 def test_label_shift_calls_for_mixed_effects(skewed):
     assert repr(skewed.estimator) == "MixedEffectsClassifier()"
     assert skewed.scores["no alignment"][1] < -0.1
-    assert "Use MixedEffectsClassifier()" in skewed.recommendation
+    assert "Recommended: mixed effects" in skewed.recommendation
 
 
 def test_like_label_mixes_of_digits_call_for_a_covariance_per_class():
@@ -320,7 +331,7 @@ def test_a_handful_of_rows_is_told_to_be_too_few():
     rows, y, ids = small(2, 2, n_rows=1)
     found = diagnose(rows, y, ids)
     assert found.chosen == "mixed effects"
-    assert "Use MixedEffectsClassifier()" in found.recommendation
+    assert "Recommended: mixed effects" in found.recommendation
     one_each = diagnose(rows[[0, 3]], y[[0, 3]], ids[[0, 3]])
     assert "too few rows" in one_each.recommendation
     assert "?" in repr(one_each)
