@@ -382,39 +382,41 @@ class StudyPlan:
             The plan of this site. It is not sent to other sites.
         """
         plan = replace(self, client=client)
-        if not any(column.is_open for column in self.columns):
+        if not self._is_open:
             return plan
-        cells = _unique_columns(Path(path))
-        rows = plan._rows_to_learn_from(path, client_column)
-        return plan._with_medians(lambda c: c.median_of(path, cells[c.name], rows))
+        table = load_features(
+            path, plan=plan._closed(), labels=False, client_column=client_column
+        )
+        positions = {"row": np.arange(len(table.X))}
+        table = replace(table, others=table.others | positions)
+        own = table if client is None else table.of_client(client)
+        rows = own.training_rows().others["row"]
+        return plan._with_medians(path, _unique_columns(Path(path)), rows)
 
-    def _features_of_site(self, path, cells, rows):
-        """Compute the features of one site, with the medians of some of its rows."""
-        plan = self._with_medians(lambda c: c.median_of(path, cells[c.name], rows))
-        return plan._features(path, cells)
+    @property
+    def _is_open(self):
+        """Whether medians of a site are still missing."""
+        return any(column.is_open for column in self.columns)
+
+    def _closed(self):
+        """Return a plan with 0 for open medians."""
+        columns = [replace(c, median=0.0) if c.is_open else c for c in self.columns]
+        return replace(self, columns=tuple(columns))
+
+    def _with_medians(self, path, cells, rows):
+        """Return a plan with the medians of some rows."""
+        columns = [
+            replace(c, median=c.median_of(path, cells[c.name], rows))
+            if c.is_open
+            else c
+            for c in self.columns
+        ]
+        return replace(self, columns=tuple(columns))
 
     def _features(self, path, cells):
         return np.hstack(
             [each.features(path, cells[each.name]) for each in self.columns]
         )
-
-    def _with_medians(self, median_of):
-        columns = [
-            replace(column, median=median_of(column)) if column.is_open else column
-            for column in self.columns
-        ]
-        return replace(self, columns=tuple(columns))
-
-    def _rows_to_learn_from(self, path, client_column):
-        """Return the positions of the training rows of the site."""
-        plan = self._with_medians(lambda column: 0.0)
-        table = load_features(
-            path, plan=plan, labels=False, client_column=client_column
-        )
-        rows = {"row": np.arange(len(table.X))}
-        table = replace(table, others=table.others | rows)
-        mine = table if self.client is None else table.of_client(self.client)
-        return mine.training_rows().others["row"]
 
     def with_scaling(self, statistics):
         """Standardize numbers with the means and scales of all sites.
@@ -515,22 +517,21 @@ class StudyPlan:
             Result of :func:`load_features`. Open medians are computed for each client
             from its own training rows.
         """
-        if not any(column.is_open for column in self.columns):
+        if not self._is_open:
             return load_features(path, plan=self, **columns)
-        plan = self._with_medians(lambda column: 0.0)
-        table = load_features(path, plan=plan, **columns)
+        table = load_features(path, plan=self._closed(), **columns)
         if table.client_ids is None:
             return table
         X, cells = table.X.copy(), _unique_columns(table.path)
         is_training = np.full(len(X), table.split is None) | (table.split == "train")
         for client in np.unique(table.client_ids).tolist():
             rows = np.flatnonzero(table.client_ids == client)
-            training = is_training[rows]
-            X[rows] = self._features_of_site(
-                f"{path}, client {client!r}",
-                {name: [column[row] for row in rows] for name, column in cells.items()},
-                training if training.any() else ~training,
-            )
+            training = is_training[rows] if is_training[rows].any() else slice(None)
+            place = f"{path}, client {client!r}"
+            own = {
+                name: [column[row] for row in rows] for name, column in cells.items()
+            }
+            X[rows] = self._with_medians(place, own, training)._features(place, own)
         return replace(table, X=X)
 
     def check_classes(self, path, y):

@@ -1,7 +1,7 @@
-"""The model behind an encoder: loaded once per process, and identified.
+"""Load the model of an encoder once per process, and compute its fingerprint.
 
-Named models never have random weights or a preprocessing that is only guessed. Where
-open_clip or timm would go on, there is an error that states what to do.
+Named models never get random weights or an uncertain preprocessing. Where open_clip or
+timm would continue with a fallback, an error states what to do.
 """
 
 import hashlib
@@ -35,7 +35,7 @@ _lock = Lock()
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """A module with its weights."""
+    """Module with its weights."""
 
     module: torch.nn.Module
     architecture: object
@@ -54,21 +54,21 @@ class Network:
 
 @dataclass(frozen=True, eq=False)
 class Backbone:
-    """A network, and what is done to images before it."""
+    """Network and the preprocessing of its images."""
 
     network: Network
     preprocess: object
     preprocess_config: dict
 
     def fingerprint(self, *settings):
-        """Short name of the feature space, given further settings."""
+        """Compute a short name of the feature space, given further settings."""
         parts = [self.network.digest, self.preprocess_config, *settings]
         text = json.dumps(parts, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:FINGERPRINT_DIGITS]
 
 
 def load_backbone(model, pretrained, source, preprocess, device):
-    """The backbone that the parameters of an encoder describe."""
+    """Load the backbone that the parameters of an encoder describe."""
     device = pick_device(device)
     if not isinstance(model, str):
         return _from_module(model, preprocess, device)
@@ -103,7 +103,7 @@ def _load(source, model, pretrained, overrides, has_callable, device, _):
 
 
 def _stamps(model, pretrained):
-    """What changes when local files do."""
+    """Return values that change when local files do."""
     path = Path(model.removeprefix("local-dir:")) if ":" in model else None
     files = sorted(path.iterdir()) if path and path.is_dir() else []
     if pretrained and os.path.isfile(pretrained):
@@ -134,7 +134,7 @@ def _from_module(module, preprocess, device):
 
 
 def pick_device(device):
-    """The torch device; "auto" is the fastest that is there."""
+    """Return the torch device; "auto" is the fastest available device."""
     if device != "auto":
         try:
             return torch.empty(0, device=device).device
@@ -150,7 +150,7 @@ def pick_device(device):
 
 @contextmanager
 def evaluating(module):
-    """Evaluation mode, and afterwards the mode that each part was in."""
+    """Switch to evaluation mode, then restore the mode of each part."""
     modes = [(part, part.training) for part in module.modules()]
     module.eval()
     try:
@@ -161,7 +161,7 @@ def evaluating(module):
 
 
 def describe_callable(preprocess):
-    """What a callable is called, and a digest of what it does to a test image."""
+    """Return the name of a callable, and a digest of its result for a test image."""
     first, second = (_try_out(preprocess) for _ in range(2))
     if not np.array_equal(first, second, equal_nan=True):
         raise ValueError(
@@ -188,7 +188,7 @@ def _try_out(preprocess):
 
 
 def as_tensor(result):
-    """What a preprocessing returned, as float32 tensor."""
+    """Convert the result of a preprocessing to a float32 tensor."""
     if isinstance(result, (torch.Tensor, np.ndarray)):
         return torch.as_tensor(result).to(torch.float32)
     raise TypeError(
@@ -198,7 +198,7 @@ def as_tensor(result):
 
 
 def sample_image(width, height):
-    """An image with colours, edges and gradients."""
+    """Draw an image with colours, edges and gradients."""
     x, y = np.meshgrid(np.arange(width), np.arange(height))
     channels = [x * 255 // width, y * 255 // height, (x // 8 + y // 8) % 2 * 255]
     return Image.fromarray(np.stack(channels, axis=2).astype(np.uint8))
@@ -208,7 +208,7 @@ def sample_image(width, height):
 
 
 def _build_open_clip(model, pretrained, overrides, has_callable):
-    """Module, architecture, preprocessing and its configuration."""
+    """Return module, architecture, preprocessing and its configuration."""
     open_clip = import_optional("open_clip", "clip", "source='open_clip'")
     if model.startswith(("hf-hub:", "local-dir:")):
         kind, pretrained = model.partition(":")[0], None
@@ -230,7 +230,7 @@ def _build_open_clip(model, pretrained, overrides, has_callable):
 
 
 class _FirstOutput(torch.nn.Module):
-    """The image tower of CoCa without the tokens that it also returns."""
+    """Image tower of CoCa without the tokens that it also returns."""
 
     def __init__(self, tower):
         super().__init__()
@@ -241,7 +241,7 @@ class _FirstOutput(torch.nn.Module):
 
 
 def _kind_of_weights(open_clip, model, pretrained):
-    """Whether ``pretrained`` is a tag or a file."""
+    """Return whether ``pretrained`` is a tag or a file."""
     _check_names("open_clip", model, open_clip.list_models(), pretrained)
     if open_clip.is_pretrained_cfg(model, pretrained):
         return "tag"
@@ -277,14 +277,14 @@ def _create_clip(open_clip, model, pretrained, kind, overrides):
 
 
 def _architecture(open_clip, model):
-    """Of the image tower; the name, which may be a local path, is left out."""
+    """Describe the image tower, without the name, which may be a local path."""
     config = open_clip.get_model_config(model)
     parts = ("embed_dim", "vision_cfg", "quick_gelu")
     return ["open_clip", {part: config.get(part) for part in parts}]
 
 
 def _check_preprocessing(open_clip, model, pretrained, kind, config):
-    """Refuse what open_clip falls back to when it does not know better.
+    """Refuse a preprocessing that open_clip only uses as a fallback.
 
     Given a file, it takes the preprocessing of OpenAI's models, whatever the weights
     were trained with (its issue 1068).
@@ -306,7 +306,7 @@ def _check_preprocessing(open_clip, model, pretrained, kind, config):
 
 
 def _published(open_clip, model, pretrained, kind):
-    """Preprocessing by origin, wherever the weights may come from."""
+    """Yield possible origins of the weights and their preprocessing."""
     if kind == "tag":
         yield f"the tag {pretrained!r}", open_clip.get_pretrained_cfg(model, pretrained)
     elif kind == "file":
@@ -339,7 +339,7 @@ def _comparable(config):
 
 
 def _build_timm(model, pretrained, overrides, has_callable):
-    """Module, architecture, preprocessing and its configuration."""
+    """Return module, architecture, preprocessing and its configuration."""
     timm = import_optional("timm", "clip", "source='timm'")
     if model.startswith(("hf-hub:", "local-dir:")):
         module = _create_with_weights(timm, model)
@@ -361,7 +361,7 @@ def _build_timm(model, pretrained, overrides, has_callable):
 
 
 def _with_tag(timm, model, pretrained):
-    """The name with its tag, which timm writes behind a dot."""
+    """Return the name with its tag, which timm writes after a dot."""
     name, _, tag = model.partition(".")
     if pretrained in (DEFAULT_TAG, tag):
         return model
@@ -425,7 +425,7 @@ def _check_origin(timm, model):
 
 @contextmanager
 def _without_retries(uses_hub=True):
-    """Look only at what was downloaded before, if the hub is out of reach.
+    """Use only downloaded files if the hub is out of reach.
 
     Its client would ask for every file again and again, for more than a minute.
     """

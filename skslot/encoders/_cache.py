@@ -15,7 +15,7 @@ from .._utils import warn_user
 KEYS_PER_QUERY = 500  # SQLite takes 999 in its oldest builds
 # The queries are fixed, so a general error means that the schema is not ours.
 DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR}
-# What SQLite says of files and folders that it may only read.
+# Error codes of SQLite for read-only files and folders.
 REFUSED = {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY}
 TABLE = "CREATE TABLE IF NOT EXISTS features (image BLOB PRIMARY KEY, row BLOB)"
 
@@ -24,7 +24,7 @@ _counts = {}
 
 
 class CacheInfo(NamedTuple):
-    """What ``FrozenEncoder.cache_info`` returns, and explains."""
+    """Result of ``FrozenEncoder.cache_info``, whose docstring describes it."""
 
     hits: int
     misses: int
@@ -51,7 +51,7 @@ class FeatureCache:
         self._close()
 
     def get(self, keys):
-        """Rows by key, for those that are there and intact."""
+        """Return the intact rows by key."""
         found, n_damaged = {}, 0
         for start in range(0, len(keys), KEYS_PER_QUERY):
             some = keys[start : start + KEYS_PER_QUERY]
@@ -71,7 +71,7 @@ class FeatureCache:
         return found
 
     def put(self, keys, rows):
-        """Keep rows, each under its key."""
+        """Store rows, each under its key."""
         values = [np.ascontiguousarray(row, dtype="<f4").tobytes() for row in rows]
         packed = [(key, _sealed(key, v)) for key, v in zip(keys, values, strict=True)]
         self._run("REPLACE INTO features VALUES (?, ?)", packed, many=True)
@@ -82,7 +82,7 @@ class FeatureCache:
         _counts[self.path] = before[0] + hits, before[1] + misses
 
     def info(self):
-        """Counters, and what is on disk."""
+        """Return the counters, and the number and size of rows on disk."""
         n_images = 0
         if self.path.exists():
             ((n_images,),) = self._run("SELECT COUNT(*) FROM features")
@@ -99,7 +99,7 @@ class FeatureCache:
             self._run("VACUUM")
 
     def _run(self, query, values=(), many=False):
-        """Ask the file; if it is damaged, a new one."""
+        """Run a query, on a new file if the old one is damaged."""
         try:
             try:
                 return self._execute(query, values, many)
@@ -133,7 +133,7 @@ class FeatureCache:
         return self._connection
 
     def _open_for_writing(self):
-        # for the owner only, as are then the files that SQLite puts beside it
+        # for the owner only; SQLite creates its other files with the same permissions
         with suppress(FileExistsError, PermissionError):
             os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         self._connection = sqlite3.connect(self.path, timeout=60)
@@ -177,12 +177,12 @@ def _code(error):
 
 
 def _sealed(key, values):
-    """Bytes of a row behind their checksum, in which the key counts as well."""
+    """Prefix the bytes of a row with a checksum of key and values."""
     return zlib.crc32(values, zlib.crc32(key)).to_bytes(4, "little") + values
 
 
 def _unpack(key, packed):
-    """The row, or None if key and row are not what was written."""
+    """Return the row, or None if key or row are damaged."""
     if not (isinstance(key, bytes) and isinstance(packed, bytes) and len(packed) > 4):
         return None
     values = packed[4:]

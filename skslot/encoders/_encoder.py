@@ -1,4 +1,4 @@
-"""FrozenEncoder, the first step of a Pipeline, and its error about images."""
+"""Frozen encoder for the first step of a Pipeline, and its error about images."""
 
 import copy
 import os
@@ -23,7 +23,7 @@ N_SHOWN = 10  # bad images that an error lists
 
 
 class FrozenEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
-    """Turn images into the features of a pretrained model that stays as it is.
+    """Encode images as features of a pretrained model that is not trained further.
 
     The first step of a Pipeline: images -> ``FrozenEncoder`` ->
     :class:`~skslot.FederatedOTAligner` -> classifier. With ``cache_dir`` every image is
@@ -45,13 +45,13 @@ class FrozenEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         there is an error, never random ones. Ignored for a module and for names with a
         prefix.
     source : {"open_clip", "timm"}, default="open_clip"
-        Where the name of the model comes from. The features of open_clip are those of
-        ``encode_image``, those of timm the vector before the classifier.
+        Where the name of the model comes from. open_clip models return the result
+        of ``encode_image``, timm models the vector before the classifier.
     preprocess : callable, dict or None, default=None
         What turns an RGB PIL image into a tensor. None is the preprocessing of the
         model, and a dict changes entries of it, see ``preprocess_config_``. For a
         module, None hands it float32 pixels of shape (3, h, w), integers divided by
-        their largest value and floats as they are.
+        their largest value and floats unchanged.
     batch_size : int, default=64
         Images per step. Only this many are in memory, for each of ``n_workers``.
     device : str, default="auto"
@@ -338,7 +338,7 @@ class ImageReadError(ValueError):
 
 
 def _torch_side():
-    """The modules that import torch and Pillow, when they are first needed."""
+    """Import the modules that need torch and Pillow."""
     for package in ("torch", "PIL"):
         import_optional(package, "clip", "FrozenEncoder")
     from . import _backbones, _images

@@ -1,4 +1,4 @@
-"""Images of any kind, and their way through the model, a batch at a time."""
+"""Read images of any kind, and encode them in batches."""
 
 import hashlib
 import os
@@ -87,7 +87,7 @@ def is_path(item):
 
 
 def describe(item):
-    """How an error names an item."""
+    """Return the name of an item for an error."""
     if is_path(item):
         return os.fsdecode(item)
     if isinstance(item, Image.Image):
@@ -98,7 +98,7 @@ def describe(item):
 
 
 def check_header(item):
-    """Refuse files whose first bytes tell that they are no images."""
+    """Refuse files that do not begin as images do."""
     if is_path(item):
         if os.path.getsize(item) == 0:
             raise ValueError("the file is empty")
@@ -106,7 +106,7 @@ def check_header(item):
 
 
 def reason(error):
-    """The cause of a failure, without the path that is named beside it."""
+    """Return the cause of a failure, without the path."""
     if isinstance(error, FileNotFoundError):
         return "no such file"
     if isinstance(error, Image.UnidentifiedImageError):
@@ -117,7 +117,7 @@ def reason(error):
 
 
 def content_digest(item):
-    """SHA-256 of what is in an image: the bytes of a file, or the pixels."""
+    """Compute the SHA-256 of an image: of the bytes of a file, or of the pixels."""
     if is_path(item):
         with open(item, "rb") as file:
             return hashlib.file_digest(file, "sha256").digest()
@@ -130,7 +130,7 @@ def content_digest(item):
 
 
 def read_image(item):
-    """The image in RGB, the right way up."""
+    """Read an image in RGB, in its proper orientation."""
     if is_path(item):
         with Image.open(item) as image:
             return to_rgb(image)
@@ -142,7 +142,7 @@ def read_image(item):
 
 
 def read_floats(item):
-    """An array of floats as it is, with three channels; others as RGB image."""
+    """Return an array of floats with three channels; read others as RGB images."""
     if not (isinstance(item, np.ndarray) and item.dtype.kind == "f"):
         return read_image(item)
     if not np.isfinite(item).all():
@@ -162,7 +162,7 @@ def as_pixels(image):
 
 
 def to_rgb(image):
-    """RGB as ``Image.convert`` makes it, but for modes that it would clip."""
+    """Convert to RGB without clipping modes of more than 8 bits."""
     has_sixteen_bits = image.mode != "I" or image.format in SIXTEEN_BIT_FORMATS
     image = ImageOps.exif_transpose(image)
     if image.mode.startswith("I") and has_sixteen_bits:
@@ -266,7 +266,7 @@ def _collate(samples):
 
 
 def encode(items, backbone, cache=None, **options):
-    """Features of all items; images that the cache has are not encoded again."""
+    """Encode all items, except images whose features are in the cache."""
     rows = range(len(items))
     if cache is None:
         keys, failures, known = dict(zip(rows, rows, strict=True)), [], {}
@@ -305,7 +305,7 @@ def encode(items, backbone, cache=None, **options):
 
 
 def _batches(items, rows, backbone, *, batch_size, dtype, n_workers, progress):
-    """Encode rows: those of a batch, their features, and failures of the others."""
+    """Yield the encoded rows of each batch, their features, and the failures."""
     highest = 0
     loader = DataLoader(
         _Inputs(items, rows, backbone.preprocess),
@@ -332,7 +332,7 @@ def _batches(items, rows, backbone, *, batch_size, dtype, n_workers, progress):
 
 
 def n_features_out(backbone, image_shape, dtype):
-    """Length of a feature vector, found by encoding a test image."""
+    """Return the length of a feature vector, by encoding a test image."""
     height, width = (224, 224) if image_shape is None else image_shape[:2]
     if -1 in (height, width):
         raise ValueError(
@@ -346,7 +346,7 @@ def n_features_out(backbone, image_shape, dtype):
 
 
 def _apply(function, items, rows):
-    """Results by row, and failures of the rows that have none."""
+    """Apply a function; return results by row, and failures."""
     results, failures = {}, []
     for row in rows:
         try:

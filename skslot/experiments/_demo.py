@@ -143,7 +143,7 @@ def run_demo(n_partitions=5, taus=(0.0, 0.2, 0.4, 0.6, 0.8, 1.0), progress=None)
         sent : ndarray of shape (n_partitions, n_methods, 2, n_clients)
             Bytes from the site to the server.
         mixed_accuracy, mixed_sent : ndarray of shape (n_partitions, n_clients)
-            The same for mixed effects, which align by themselves.
+            The same for mixed effects, which need no aligner.
         example : ClassTable
             Training rows of the first partition, as
             :func:`~skslot.model_selection.class_table` counts them.

@@ -252,7 +252,7 @@ def _complete(runs, measure_run, data, results, progress, n_jobs=None):
 
 
 class RunStore:
-    """Runs that are done, in a file of JSON lines, so that a killed experiment goes on.
+    """Completed runs in a file of JSON lines, to resume an interrupted experiment.
 
     ``done`` has what was measured in each run: a dict with ``accuracy`` among its keys.
     Runs of other data or versions are skipped.

@@ -27,7 +27,7 @@ class FeatureSet(ClientSamples):
     Parameters
     ----------
     name : str
-        What to call it, such as the name of its file.
+        Name of the data, such as the name of its file.
     X : ndarray of shape (n_samples, n_features)
         Features.
     y : ndarray of shape (n_samples,) or None
@@ -38,12 +38,12 @@ class FeatureSet(ClientSamples):
         "train" or "test", for data sets that have an official split; by default
         partitions are split at random.
     test_size : float, default=0.3
-        Share of the rows for testing, where there is no official split.
+        Fraction of the rows for testing, if there is no official split.
     min_samples : int, default=10
-        Fewest training rows of a client.
+        Minimum number of training rows of a client.
     dataset : str, default=None
-        Name of the data set; the paper's rows are printed beside those of
-        "Office-Home", "Digits" and "DomainNet".
+        Name of the data set. Results for "Office-Home", "Digits" and "DomainNet" are
+        printed with the rows of the paper.
 
     See Also
     --------
@@ -115,11 +115,11 @@ class FeatureSet(ClientSamples):
         Parameters
         ----------
         path : str or path-like
-            Any file that :func:`skslot.datasets.load_features` reads, if it says whose
-            each row is.
+            Any file that :func:`skslot.datasets.load_features` reads, with the client
+            of each row.
         plan : StudyPlan, str or path-like, default=None
-            What is made of the columns of a table, see
-            :meth:`skslot.datasets.StudyPlan.load_sites`, or the file that says it.
+            Plan that computes features from the columns of a table, or its file. See
+            :meth:`skslot.datasets.StudyPlan.load_sites`.
         **columns : dict
             Other parameters: ``labels``, ``labels_file``, ``ignore``, ``id_column``,
             ``client_column`` and ``features``.
@@ -127,8 +127,8 @@ class FeatureSet(ClientSamples):
         Returns
         -------
         data : FeatureSet
-            The name is that of the file, without its ending. Rows for validation are
-            left out, since no experiment has a use for them.
+            Features named after the file, without its ending. Rows for validation are
+            excluded, since experiments do not use them.
         """
         if plan is None:
             table = load_features(path, **columns)
@@ -247,7 +247,7 @@ class FeatureSet(ClientSamples):
         """Draw the two figures of the paper's appendix.
 
         They show the features in two dimensions, for several strengths of the
-        alignment. The paper draws half of the classes and does not say which rows.
+        alignment. The paper draws half of the classes and does not specify the rows.
         These are the first half of the classes, and the training rows of the first
         partition with alpha = 0.1: what the reference is made of and a classifier is
         trained on. :class:`skslot.inspection.AlignmentDisplay` draws other rows.

@@ -164,7 +164,7 @@ def _train_in_rounds(classifier, train, rows, dtype):
     return sent
 
 
-# ------------------------------------------------- sites that learn by themselves
+# ----------------------------------------------- sites that learn from their own rows
 
 
 def at_known_sites(train, test, seed):
@@ -250,7 +250,7 @@ def _columns(rows):
 
 
 def _quietly(action, *arguments):
-    """Return what an action makes of few rows or classes, without a warning of it."""
+    """Call an action without its warnings about few rows or classes."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         return action(*arguments)

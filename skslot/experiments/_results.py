@@ -39,8 +39,8 @@ class Run:
 class Plan:
     """Rows of the table of an experiment, at each ``alpha``.
 
-    ``rows`` has the method and alignment of each row, and those of the row that its
-    gain refers to.
+    ``rows`` has the method and alignment of each row as keys. Values are the method and
+    alignment of the row that its gain refers to.
     """
 
     title: str
@@ -137,7 +137,7 @@ def paper_results(experiment=None, dataset=None):
         method
             "FedAvg" (many rounds), "O-FedAvg", "FedCGS" or "FedPFT".
         tau
-            Alignment strength; 0 is no alignment.
+            Alignment strength; 0 means without alignment.
         accuracy
             Dict with the accuracy of each domain in percent, or None where the paper
             does not have it.

@@ -106,6 +106,9 @@ def test_medians_are_of_the_training_rows_of_the_site(plan):
     assert [c.median for c in at_site.columns] == [None, 2.0, None]
     assert load_features("both.csv", plan=at_site).of_client("A").X[-1, 1] == 2.0
     assert at_site.fingerprint == plan.fingerprint
+    all_sites = plan.load_sites("both.csv")
+    assert all_sites.of_client("A").X[-1, 1] == 2.0
+    assert all_sites.encoder == plan.fingerprint
 
 
 def test_median_of_other_rows_is_not_taken(plan):
