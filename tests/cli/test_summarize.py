@@ -17,6 +17,8 @@ from four_sites import (
     write_table,
 )
 
+from skslot._methods import FILE_METHODS, METHODS
+from skslot.classifiers import OneShotClassifier
 from skslot.exchange import (
     ClassMixtures,
     ClassStatistics,
@@ -42,6 +44,20 @@ def test_with_labels_the_message_of_the_method_is_written(site, method, kind):
     command = "summarize features.npz --client A --labels --min-samples 1 -o A.slot"
     assert run(f"{command} --method {method}") == 0
     assert kind.load("A.slot").client_statistics().client == "A"
+
+
+@pytest.mark.parametrize("method", FILE_METHODS)
+def test_the_client_step_of_the_method_runs(site, method, monkeypatch):
+    ran, update = [], OneShotClassifier.client_update
+
+    def record(classifier, *arguments, **options):
+        ran.append(type(classifier).__name__)
+        return update(classifier, *arguments, **options)
+
+    monkeypatch.setattr(OneShotClassifier, "client_update", record)
+    command = "summarize features.npz --client A --labels --min-samples 1 -o A.slot"
+    assert run(f"{command} --method {method}") == 0
+    assert ran == [METHODS[method].maker]
 
 
 def test_rows_of_the_client_are_selected(site):
