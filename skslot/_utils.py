@@ -147,6 +147,8 @@ OURS = {"skslot", "sklearn", "joblib"}
 def warn_user(message, category=UserWarning):
     """Emit a warning from the innermost frame that is the user's.
 
+    ``message`` is a text, or a warning that has fields.
+
     That is the first one outside of skslot, scikit-learn, joblib and the standard
     library, which runs threads and processes. In a thread or a process that has no such
     frame, it is the caller's.
@@ -163,6 +165,12 @@ def warn_user(message, category=UserWarning):
         module=frame.f_globals.get("__name__", "<string>"),
         registry=frame.f_globals.setdefault("__warningregistry__", {}),
     )
+
+
+def about(error, parameter):
+    """Add the parameter that an error or a warning is about, as a field."""
+    error.parameter = parameter
+    return error
 
 
 @contextmanager

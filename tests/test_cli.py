@@ -7,7 +7,7 @@ import pytest
 
 import skslot
 from skslot.cli import main
-from skslot.cli._demo import _save_picture as save_picture
+from skslot.cli._study import save_picture
 from skslot.experiments import run_demo
 
 

@@ -22,7 +22,7 @@ from skslot import (
     FrozenEncoder,
 )
 from skslot._utils import warn_user
-from skslot.cli._terminal import warn_of_spellings
+from skslot.cli._main import warn_of_spellings
 from skslot.geometry import bures_barycenter
 from skslot.model_selection import CellHoldoutKFold
 

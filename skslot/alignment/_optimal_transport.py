@@ -853,8 +853,8 @@ class AlignmentWarning(UserWarning):
 
     Attributes
     ----------
-    remedy : str
-        What to do instead, with which the text of each warning ends.
+    reason : str
+        First sentence of the text, without the remedy.
 
     See Also
     --------
@@ -868,11 +868,6 @@ class AlignmentWarning(UserWarning):
     >>> from skslot.alignment import AlignmentWarning
     >>> warnings.filterwarnings("ignore", category=AlignmentWarning)
     """
-
-    remedy = (
-        "Take MixedEffectsClassifier or tau='auto', search for tau by "
-        "FederatedGridSearchCV, or ask skslot.inspection.diagnose."
-    )
 
 
 def advise_on_classes(class_counts):
@@ -903,11 +898,14 @@ def advise_on_rows(n_samples, n_features):
         )
 
 
-def _warn(reason):
-    warn_user(
-        f"alignment is likely to cost accuracy: {reason}. {AlignmentWarning.remedy}",
-        AlignmentWarning,
+def _warn(why):
+    reason = f"alignment is likely to cost accuracy: {why}"
+    warning = AlignmentWarning(
+        f"{reason}. Take MixedEffectsClassifier or tau='auto', search for tau by "
+        "FederatedGridSearchCV, or ask skslot.inspection.diagnose."
     )
+    warning.reason = reason
+    warn_user(warning)
 
 
 def count_classes(y, groups):

@@ -559,7 +559,7 @@ def describe_components(components, taus, by_client, alone=()):
     else:
         lines.append(
             "Predictions expect the same label mix at all sites; if each keeps its "
-            "own, priors='client' is better."
+            "own, set priors to 'client'."
         )
     return "\n".join(lines)
 
@@ -584,7 +584,7 @@ def _advice(components, taus):
         yield (
             "Most of that differs from class to class, which an offset cannot take "
             "out: sites with labels of few classes gain by unlabelled rows, see "
-            "adapt_client."
+            "adapt_client or skslot adapt."
         )
     if taus.max(initial=0.0) > 0:
         yield (

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .._utils import (
+    about,
     column_differences,
     number_unnamed,
     short,
@@ -357,7 +358,8 @@ def _capped(rows, is_learned, max_share):
         try:
             rows[is_learned] = cap_shares(rows[is_learned], max_share)
         except ValueError as error:
-            raise ValueError(f"of the clients with labels: {error}") from None
+            error = ValueError(f"of the clients with labels: {error}")
+            raise about(error, "max_share") from None
     return cap_shares(rows, max_share)
 
 

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from .._utils import number_unnamed, short, shorten, text_table, warn_user
+from .._utils import about, number_unnamed, short, shorten, text_table, warn_user
 from ..statistics import is_constant
 
 ACTIONS = (None, "warn", "exclude")
@@ -63,10 +63,11 @@ class ClientScreen:
             )
         share = self.max_share
         if share is not None and not (isinstance(share, Real) and 0 < share <= 1):
-            raise ValueError(
+            error = ValueError(
                 "max_share must be None or a number above 0 and at most 1, got "
                 f"{share!r}."
             )
+            raise about(error, "max_share")
 
     @classmethod
     def of(cls, screen):
@@ -120,11 +121,12 @@ def cap_shares(n_samples, max_share):
         raise ValueError("n_samples must be non-negative numbers, one per client.")
     # of as many clients as that, each can have no more than this share
     if max_share * n_clients < 1 - 1e-9:
-        raise ValueError(
+        error = ValueError(
             f"max_share={max_share:g} is too small for {n_clients} clients, who "
             f"have 1/{n_clients} each if all weigh the same; give it at least "
             f"{1 / n_clients:.3g}."
         )
+        raise about(error, "max_share")
     ordered = np.sort(weights)[::-1]
     for n_capped in range(n_clients):
         rest = ordered[n_capped:].sum()
@@ -531,12 +533,13 @@ class ClientsReport:
         if found and not self.has_majority:
             client, reason = next(iter(found.items()))
             n_clients = len(self.findings)
-            raise ValueError(
+            error = ValueError(
                 f"screen='exclude' would leave {n_clients - len(found)} of "
                 f"{n_clients} clients, which are no measure of the others: client "
                 f"{shorten(found)} would go, {client!r} because {reason} Look at all "
                 "of them, or set screen='warn'."
             )
+            raise about(error, "screen")
         return ClientsReport(
             [replace(each, left_out=each.stands_out) for each in self.findings]
         )
@@ -767,7 +770,8 @@ def examine_clients(messages, action=None):
         if action == "exclude":
             warn_user(f"{name} was left out: {reason}")
         else:
-            warn_user(f"{name} stands out: {reason} {REMEDY}")
+            warning = UserWarning(f"{name} stands out: {reason} {REMEDY}")
+            warn_user(about(warning, "screen"))
     return report
 
 

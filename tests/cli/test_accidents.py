@@ -135,7 +135,7 @@ def test_encoder_is_advised_in_words_of_the_command_line(folder, capsys):
     assert run(command) == 0
     assert run("aggregate A.slot B.slot -o r.slot") == 1
     error = capsys.readouterr().err
-    assert "say so by skslot summarize --encoder TEXT" in error
+    assert "the same --encoder" in error
     assert "with_encoder" not in error
 
 
@@ -188,7 +188,7 @@ def test_spellings_of_a_label_are_seen(folder, capsys):
 
 
 def test_many_classes_are_counted(folder, capsys, monkeypatch):
-    monkeypatch.setattr("skslot.cli._aggregate.MOST_CLASSES", 1)
+    monkeypatch.setattr("skslot.cli._server.MOST_CLASSES", 1)
     assert run("aggregate A.slot B.slot -o r.slot") == 0
     printed = capsys.readouterr()
     assert "\nclasses: 2\n" in printed.out
@@ -211,4 +211,4 @@ def test_labels_that_the_model_does_not_know_are_counted(folder, capsys):
     command = "predict new.npz --labels --model models/A.model.slot -o out.csv"
     assert run(command) == 0
     printed = capsys.readouterr().out
-    assert "rows with a label that the model does not know: 7 ('01', 'X')" in printed
+    assert "rows with a label that is not in the model: 7 ('01', 'X')" in printed

@@ -95,7 +95,7 @@ def test_training_rows_are_learned_from(model, fitted):
 def test_labels_that_are_not_used_are_named(model, capsys):
     np.savez("rows.npz", X=ROWS, y=LABELS)
     assert run(f"{ADAPT} D -o one.slot") == 0
-    assert "y of rows.npz is ignored: --labels makes" in capsys.readouterr().out
+    assert "y of rows.npz is ignored; --labels uses it" in capsys.readouterr().out
     assert run(f"{ADAPT} D --labels --statistics D.slot -o two.slot") == 0
     assert "labels of rows.npz are ignored: D.slot has" in capsys.readouterr().out
 
@@ -113,11 +113,17 @@ def test_rows_that_say_little_are_warned_of_once(model, capsys):
     [
         ("few.npz --model global.slot", "few.npz has 5 rows .* at least 10"),
         ("few.npz --model global.slot --statistics D.slot", "at least 10"),
-        ("rows.npz --model linear.slot", "linear.slot is the model of one site"),
-        ("rows.npz --model aligned.slot", "skslot predict aligns the rows of a site"),
+        ("rows.npz --model linear.slot", "kind 'linear model', not a model of mixed"),
+        (
+            "rows.npz --model aligned.slot",
+            "aligned.slot: .* not a model of mixed effects",
+        ),
         ("rows.npz --model D.slot", "kind 'class statistics', not a model of mixed"),
-        ("rows.npz --encoder v2 --model global.slot", "encoder 'v2', but global.slot"),
-        ("narrow.npy --model global.slot", "2 features.* is for 6"),
+        (
+            "rows.npz --encoder v2 --model global.slot",
+            "encoder is 'v2', and that of global.slot",
+        ),
+        ("narrow.npy --model global.slot", "2 features.* has 6"),
         ("rows.npz --model global.slot --statistics A.slot", "is from client 'A', not"),
         ("rows.npz --model global.slot --statistics bare.slot", "without --labels"),
         ("rows.npz --model global.slot --statistics other.slot", "encoder 'v2'"),

@@ -25,7 +25,7 @@ from skslot import (
     FedPFTClassifier,
     MixedEffectsClassifier,
 )
-from skslot.cli._aggregate import look_at
+from skslot.cli._server import look_at
 from skslot.exchange import (
     AlignedModel,
     AlignmentReference,
@@ -135,7 +135,7 @@ def test_files_of_all_sites_make_mixed_effects_by_default(server, options, capsy
     printed = capsys.readouterr().out
     for sentence in classifier.summary().splitlines()[:5]:
         assert sentence in printed
-    assert ("--priors client is better" in printed) == (not options)
+    assert ("set priors to 'client'" in printed) == (not options)
 
 
 def test_site_without_labels_cannot_take_part_in_mixed_effects(server, capsys):
@@ -264,7 +264,7 @@ def test_different_encoders_name_both_files(server, capsys):
         ("nowhere.slot -o r.slot --skip-refused", "all files were refused"),
         (
             "A.slot A.slot -o r.slot",
-            "error: A.slot is named twice, by itself or by a pat",
+            "error: A.slot is named twice, directly or by a pat",
         ),
         ("A.slot other/A.slot --site-models models", "same name in different folders"),
         ("A.slot --site-models nowhere/models", "does not exist"),
@@ -298,7 +298,8 @@ def test_labels_of_several_kinds_are_refused_at_the_server(server, capsys):
     capsys.readouterr()
     error = error_of("aggregate *.slot -o r.slot", capsys)
     assert (
-        "labels is 'text' in B.slot and 'numbers' in A.slot. Write them alike" in error
+        "labels is 'text' in B.slot and 'numbers' in A.slot. Write labels alike"
+        in error
     )
 
 
@@ -309,7 +310,7 @@ def test_reordered_columns_at_the_server(site, capsys):
         assert run(f"{command} --min-samples 1 -o {client}.slot") == 0
     capsys.readouterr()
     error = error_of("aggregate A.slot B.slot -o r.slot", capsys)
-    assert "the tables of B.slot and A.slot have different columns" in error
+    assert "B.slot has the columns of A.slot in another order" in error
 
 
 def test_clients_that_are_numbers_come_in_their_order(site):
@@ -355,13 +356,13 @@ def test_advice_against_alignment_can_be_followed_without_all_labels(server, cap
     message_of("D", labels=False).save("D.slot")
     assert run("aggregate ?.slot --method fedcgs --model model.slot") == 0
     (line,) = capsys.readouterr().err.splitlines()
-    assert "Where all sites sent labels, give --tau auto, or take mixed" in line
+    assert "If all sites sent labels, use --tau auto or mixed effects" in line
 
 
 def test_advice_against_alignment_is_in_the_words_of_commands(server, capsys):
     assert run("aggregate ?.slot --method fedcgs --model model.slot") == 0
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("skslot: warning: alignment is likely to cost accuracy: ")
-    assert line.endswith("or ask skslot diagnose.")
-    for name in ("MixedEffectsClassifier", "FederatedGridSearchCV", "skslot.", "'"):
+    assert line.endswith("or run skslot diagnose.")
+    for name in ("MixedEffectsClassifier", "FederatedGridSearchCV", "skslot."):
         assert name not in line

@@ -50,7 +50,7 @@ def test_aligned_features_are_not_aligned_again(reference, capsys):
     command = "align {} --reference reference.slot --client A -o {}"
     assert run(command.format("features.npz", "once.npz")) == 0
     error = error_of(command.format("once.npz", "twice.npz"), capsys)
-    assert "once.npz holds features that skslot align wrote" in error
+    assert "its features were written by skslot align" in error
 
 
 def test_float32_stays_float32(reference):
@@ -69,10 +69,10 @@ def test_float32_stays_float32(reference):
             "A.slot: .* not a reference, which skslot aggregate -o",
         ),
         ("features.npz --reference reference.slot -o o.csv", "must end in .npz"),
-        ("narrow.npy --reference reference.slot -o o.npz", "2 features.* is for 6"),
+        ("narrow.npy --reference reference.slot -o o.npz", "2 features.* has 6"),
         (
             "features.npz --encoder v2 --reference reference.slot -o o.npz",
-            "the encoder 'v2', but reference.slot is for None",
+            "encoder is 'v2', and that of reference.slot is None",
         ),
         (
             "features.npz --reference reference.slot --statistics B.slot -o o.npz",
@@ -141,7 +141,7 @@ def test_sites_aligned_by_one_model_go_together(mixed_model, capsys):
     assert run("aggregate A-al.slot B-al.slot --model second.slot") == 0
     capsys.readouterr()
     command = "align A-al.npz --reference global.slot --client A -o twice.npz"
-    assert "that skslot align wrote" in error_of(command, capsys)
+    assert "written by skslot align" in error_of(command, capsys)
 
 
 def test_strength_of_mixed_effects_is_that_of_the_model(mixed_model, capsys):

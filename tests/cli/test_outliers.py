@@ -39,7 +39,7 @@ def test_aggregate_warns_of_a_site_in_other_units(poisoned, options, capsys):
 
 @pytest.mark.parametrize("method", ["mixed", "fedcgs"])
 def test_aggregate_goes_on_without_a_site(poisoned, method, capsys):
-    options = f"--method {method} --outliers leave_out --dtype float64"
+    options = f"--method {method} --screen exclude --dtype float64"
     files = "A.slot B.slot C.slot"
     assert run(f"aggregate {files} D.slot {options} --site-models models") == 0
     printed = capsys.readouterr()
@@ -57,12 +57,12 @@ def test_aggregate_goes_on_without_a_site(poisoned, method, capsys):
 
 def test_aggregate_tells_of_a_model_that_an_earlier_run_left(poisoned, capsys):
     command = "aggregate A.slot B.slot C.slot D.slot --site-models models"
-    assert run(f"{command} --outliers leave_out") == 0
+    assert run(f"{command} --screen exclude") == 0
     assert "not written" not in capsys.readouterr().out
-    assert run(f"{command} --outliers ignore --force") == 0
+    assert run(f"{command} --screen none --force") == 0
     before = Path("models/D.model.slot").read_bytes()
     assert "not written" not in capsys.readouterr().out
-    assert run(f"{command} --outliers leave_out --force") == 0
+    assert run(f"{command} --screen exclude --force") == 0
     expected = f"not written: {Path('models/D.model.slot')}, which is of an earlier run"
     printed = capsys.readouterr().out
     assert expected in printed
@@ -71,13 +71,13 @@ def test_aggregate_tells_of_a_model_that_an_earlier_run_left(poisoned, capsys):
 
 
 def test_aggregate_refuses_to_leave_out_one_of_two(poisoned, capsys):
-    command = "aggregate A.slot D.slot -o r.slot --outliers leave_out"
+    command = "aggregate A.slot D.slot -o r.slot --screen exclude"
     assert "would leave 1 of 2 clients" in error_of(command, capsys)
 
 
 def test_aggregate_caps_shares(server, capsys):
     files = "A.slot B.slot C.slot D.slot"
-    options = "--method fedcgs --max-client-share 0.26 --dtype float64"
+    options = "--method fedcgs --max-share 0.26 --dtype float64"
     assert run(f"aggregate {files} {options} --model m.slot") == 0
     classifier = FedCGSClassifier(
         aligner=FederatedOTAligner(), screen=ClientScreen(max_share=0.26)
@@ -91,15 +91,9 @@ def test_aggregate_caps_shares(server, capsys):
     )
 
 
-@pytest.mark.parametrize(
-    ("share", "words"),
-    [
-        ("0.1", "--max-client-share 0.1 is too small"),
-        ("0", "--max-client-share must be"),
-    ],
-)
-def test_shares_that_cannot_be_are_refused(server, share, words, capsys):
-    command = (
-        f"aggregate A.slot B.slot C.slot D.slot -o r.slot --max-client-share {share}"
-    )
-    assert words in error_of(command, capsys)
+def test_shares_that_cannot_be_are_refused(server, capsys):
+    command = "aggregate A.slot B.slot C.slot D.slot -o r.slot --max-share"
+    for share, words in (("0.1", "is too small for 4 clients"), ("0", "above 0")):
+        error = error_of(f"{command} {share}", capsys)
+        assert words in error
+        assert error.endswith("(option --max-share)\n")

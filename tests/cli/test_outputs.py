@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from skslot._atomic import atomic_output
-from skslot.cli._outputs import refuse_overwrite, write_npz_atomically
+from skslot.cli._main import refuse_overwrite, write_npz_atomically
 
 
 def test_new_file_is_not_refused(tmp_path):

@@ -126,8 +126,9 @@ def test_server_refuses_two_plans(study, capsys):
         command = "summarize C.csv --plan other.toml --client C --force -o C.slot"
         assert run(command) == 0
         error = error_of("aggregate ?.slot --model global.slot", capsys)
-        assert "C.slot and A.slot were not made by the same plan" in error, name
-        assert "Send one plan to all sites" in error
+        assert "C.slot" in error, name
+        assert "A.slot" in error
+        assert "the same --plan" in error
 
 
 def test_scaling_is_agreed_in_a_round_of_its_own(study, capsys):
@@ -150,7 +151,7 @@ def test_scaling_is_agreed_in_a_round_of_its_own(study, capsys):
     assert "scaled.toml has means and scales already" in error
 
 
-@pytest.mark.parametrize("outliers", ["warn", "leave_out"])
+@pytest.mark.parametrize("outliers", ["warn", "exclude"])
 def test_site_in_other_units_is_seen_before_scaling_hides_it(outliers, study, capsys):
     lines = [line.split(",") for line in Path("C.csv").read_text().splitlines()]
     for line in lines[1:]:
@@ -159,15 +160,15 @@ def test_site_in_other_units_is_seen_before_scaling_hides_it(outliers, study, ca
     summarize(options="--scaling", end=".scaling")
     capsys.readouterr()
     command = "plan --plan study.toml --scaling *.scaling.slot -o scaled.toml"
-    assert run(f"{command} --outliers {outliers}") == 0
+    assert run(f"{command} --screen {outliers}") == 0
     out, error = capsys.readouterr()
-    said = "was left out" if outliers == "leave_out" else "stands out"
+    said = "was left out" if outliers == "exclude" else "stands out"
     assert f"client 'C' {said}: its features are about" in error
     assert "what each client adds:\nclient" in out
     assert "client 'C' stands out" in out
-    assert ("clients: 2, rows: 140" in out) == (outliers == "leave_out")
+    assert ("clients: 2, rows: 140" in out) == (outliers == "exclude")
     age = StudyPlan.load("scaled.toml").columns[0]
-    assert (age.scale < 15) == (outliers == "leave_out")
+    assert (age.scale < 15) == (outliers == "exclude")
 
 
 def test_scaling_of_other_files_is_refused(study, capsys):
@@ -182,7 +183,7 @@ def test_scaling_of_other_files_is_refused(study, capsys):
     summarize_c = "summarize C.csv --plan other.toml --client C --scaling --force"
     assert run(f"{summarize_c} -o C.scaling.slot") == 0
     error = error_of(command.format("*.scaling.slot"), capsys)
-    assert "C.scaling.slot and A.scaling.slot were not made by the same plan" in error
+    assert "C.scaling.slot has columns ['sex=other'] that A.scaling.slot has" in error
 
 
 @pytest.mark.parametrize(
@@ -197,11 +198,11 @@ def test_scaling_of_other_files_is_refused(study, capsys):
         ("summarize A.csv --client A --scaling -o new.slot", "--scaling is for a plan"),
         (
             "summarize A.csv --plan study.toml --client A --encoder x -o new.slot",
-            "study.toml says what the features are: leave --encoder out",
+            "study.toml defines the features: leave --encoder out",
         ),
         (
             "summarize A.csv --plan study.toml --client A --labels sex -o new.slot",
-            "says that labels are in 'diagnosis', which --labels sex contradicts",
+            "which --labels sex contradicts",
         ),
         (
             "summarize A.csv --plan study.toml --client A -o study.toml --force",
@@ -234,12 +235,12 @@ def test_model_and_table_must_be_of_the_same_plan(study, capsys):
     predict = "predict A.csv --model global.slot --client A -o new.csv"
     columns = "--ignore patient --ignore sex --ignore chol --ignore diagnosis"
     error = error_of(f"{predict} {columns}", capsys)
-    assert "hand over the plan that it was made by, by --plan FILE.toml" in error
+    assert "--plan FILE.toml" in error
     assert error_of(predict, capsys) == error  # whatever else the columns look like
     text = Path("study.toml").read_text().replace('fill = "median"', "fill = 200.0")
     Path("other.toml").write_text(text)
     error = error_of(f"{predict} --plan other.toml", capsys)
-    assert "the plans differ in what they make of columns or labels. Take" in error
+    assert "was made by another --plan" in error
 
 
 def test_model_without_a_plan_wants_none(study, capsys):
@@ -253,7 +254,7 @@ def test_model_without_a_plan_wants_none(study, capsys):
     assert run("aggregate ?.slot --model global.slot") == 0
     predict = "predict A.csv --model global.slot --client A --plan study.toml"
     error = error_of(f"{predict} -o new.csv", capsys)
-    assert "it was made without a plan: leave --plan out" in error
+    assert "was made without a plan; omit --plan" in error
 
 
 PRIVACY = "--epsilon 3 --delta 1e-5 --clip 300"
@@ -400,7 +401,7 @@ def test_noise_that_a_plan_adds_later_is_told_of_before(joined, capsys):
     capsys.readouterr()
     assert run("diagnose joined.csv --plan noise.toml") == 0
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("skslot: warning: noise.toml has sites cut rows down to ")
+    assert line.startswith("skslot: warning: noise.toml makes sites clip rows to ")
     assert "noise (epsilon 3), which is not done here" in line
 
 
@@ -411,7 +412,10 @@ def test_noise_that_a_plan_adds_later_is_told_of_before(joined, capsys):
     ("options", "words"),
     [
         ("--features age", "leave --features out"),
-        ("--labels sex", "says that labels are in 'diagnosis', which --labels sex"),
+        (
+            "--labels sex",
+            "which --labels sex contradicts",
+        ),
         ("--plan B.toml", "B.toml is the plan of client 'B', with its medians: take"),
         ("--ignore age", "'age' is a feature of the plan"),
     ],

@@ -283,7 +283,10 @@ def test_known_site_with_a_number_for_a_name(site):
         ("few.npz --model global.slot --statistics B.slot --client A", "from client"),
         ("few.npz --model global.slot --statistics bare.slot", "without --labels"),
         ("few.npz --model global.slot --statistics other.slot", "encoder 'v2'"),
-        ("few.npz --encoder v2 --model global.slot", "encoder 'v2', but global.slot"),
+        (
+            "few.npz --encoder v2 --model global.slot",
+            "encoder is 'v2', and that of global",
+        ),
     ],
 )
 def test_wrong_use_of_a_model_of_mixed_effects(mixed_model, options, expected, capsys):

@@ -12,8 +12,8 @@ import pandas as pd
 import pytest
 from four_sites import CLIENTS, NAMES, X, Y, error_of, run
 
-from skslot.cli import _summarize
-from skslot.cli._releases import ReleaseRecord
+from skslot.cli import _site
+from skslot.cli._site import ReleaseRecord
 from skslot.datasets import load_features
 from skslot.exchange import ClassStatistics, ClientStatistics, load_message
 from skslot.privacy import PrivacyBudget
@@ -85,8 +85,11 @@ def test_agreed_labels_are_numbers_if_all_are(classes, expected):
         (("--labels", "--labels --method fedcoreset"), "fedcoreset has no guarantee"),
         (("--labels", "--labels --method fedmerge"), "fedmerge has no guarantee"),
         (("--labels", "--labels --method fedensemble"), "has no guarantee of diff"),
-        (("--labels", "--labels --drop-small-classes"), "would tell which classes are"),
-        (("rows.npz", "features.npz"), "does not say what made its features"),
+        (
+            ("--labels", "--labels --drop-small-classes"),
+            "would reveal which classes are",
+        ),
+        (("rows.npz", "features.npz"), "does not name its encoder"),
         ((PRIVACY, "--again"), "--again is for releases with --epsilon only"),
     ],
 )
@@ -175,14 +178,14 @@ def test_releases_at_the_same_time_are_all_noted(record):
 
 def test_nobody_else_releases_between_the_check_and_the_note(record, monkeypatch):
     fcntl = pytest.importorskip("fcntl")
-    update, lock = _summarize._update, record.with_name("releases.json.lock")
+    update, lock = _site._message, record.with_name("releases.json.lock")
 
     def update_while_locked(*arguments):
         with open(lock) as file, pytest.raises(BlockingIOError):
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return update(*arguments)
 
-    monkeypatch.setattr(_summarize, "_update", update_while_locked)
+    monkeypatch.setattr(_site, "_message", update_while_locked)
     assert run(f"{COMMAND} -o A.slot") == 0
     assert stat.S_IMODE(lock.stat().st_mode) == 0o600
     with open(lock) as file:

@@ -9,7 +9,7 @@ import pytest
 
 from skslot import FederatedOTAligner, MixedEffectsAligner
 from skslot.cli import main
-from skslot.cli._terminal import plain_warnings, show_progress
+from skslot.cli._main import plain_warnings, show_progress
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def test_aggregate_is_quiet_if_asked_to(on_terminal, sites, tmp_path):
 @pytest.mark.usefixtures("_no_tqdm", "words_only")
 def test_report_says_what_it_is_doing(on_terminal, tmp_path, monkeypatch):
     pytest.importorskip("matplotlib")
-    monkeypatch.setattr("skslot.cli._terminal.SECONDS_BETWEEN_LINES", -1)
+    monkeypatch.setattr("skslot.cli._main.SECONDS_BETWEEN_LINES", -1)
     rng = np.random.default_rng(0)
     rows = {"X": rng.normal(size=(80, 3)), "y": np.arange(80) % 2}
     np.savez(tmp_path / "rows.npz", client=np.repeat(["A", "B"], 40), **rows)

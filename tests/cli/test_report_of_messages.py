@@ -241,7 +241,7 @@ def test_many_clients_are_not_compared_two_by_two(server, monkeypatch):
         ("A.slot cut.slot", "cut.slot: these bytes are not a skslot message"),
         ("A.slot copy.slot", "are from the same client 'A'; keep the right one"),
         ("A.slot other.slot", "encoder is 'another' in other.slot and None in A.slot"),
-        ("A.slot plan.slot", "A.slot were not made by the same plan"),
+        ("A.slot plan.slot", "the same --plan"),
         ("A.slot global.slot", "not what skslot summarize writes"),
         ("A.slot plain.slot --tau auto", "plain.slot was summarized without --labels"),
         (

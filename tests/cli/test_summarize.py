@@ -17,6 +17,8 @@ from four_sites import (
     write_table,
 )
 
+from skslot._methods import FILE_METHODS, METHODS
+from skslot.classifiers import OneShotClassifier
 from skslot.exchange import (
     ClassMixtures,
     ClassStatistics,
@@ -42,6 +44,20 @@ def test_with_labels_the_message_of_the_method_is_written(site, method, kind):
     command = "summarize features.npz --client A --labels --min-samples 1 -o A.slot"
     assert run(f"{command} --method {method}") == 0
     assert kind.load("A.slot").client_statistics().client == "A"
+
+
+@pytest.mark.parametrize("method", FILE_METHODS)
+def test_the_client_step_of_the_method_runs(site, method, monkeypatch):
+    ran, update = [], OneShotClassifier.client_update
+
+    def record(classifier, *arguments, **options):
+        ran.append(type(classifier).__name__)
+        return update(classifier, *arguments, **options)
+
+    monkeypatch.setattr(OneShotClassifier, "client_update", record)
+    command = "summarize features.npz --client A --labels --min-samples 1 -o A.slot"
+    assert run(f"{command} --method {method}") == 0
+    assert ran == [METHODS[method].maker]
 
 
 def test_rows_of_the_client_are_selected(site):
@@ -112,9 +128,8 @@ def test_small_groups_are_refused_or_left_out(site, capsys):
     np.savez("small.npz", X=X[:65], label=labels)
     command = "summarize small.npz --client A --labels label -o A.slot"
     error = error_of(command, capsys)
-    assert "class 'few' with 5 rows, but --min-samples 10" in error
-    assert "--drop-small-classes leaves out" in error
-    assert "min_samples" not in error
+    assert "class 'few' with 5 rows, but min_samples=10" in error
+    assert "--drop-small-classes and --min-samples" in error
     assert not Path("A.slot").exists()
     assert run(f"{command} --drop-small-classes") == 0
     assert load_message("A.slot").classes == ["many"]
