@@ -827,10 +827,12 @@ def refuse_lost_labels(labels, name):
     if kind not in "OU" or is_cut:
         return
     for row, label in enumerate(np.ravel(np.asarray(labels, dtype=object))):
-        if label is None or (isinstance(label, float) and np.isnan(label)):
+        is_nan = isinstance(label, float) and np.isnan(label)
+        if label is None or is_nan:
+            what = "contains NaN" if is_nan else "is missing (None)"
             raise ValueError(
-                f"{name} is missing ({label}) in row {row}. Every row needs a label; "
-                "drop those without, or give them a label of their own."
+                f"{name} {what} in row {row}. Every row needs a label; drop those "
+                "without, or give them a label of their own."
             )
         if isinstance(label, str) and label.endswith("\0"):
             raise ValueError(
