@@ -368,6 +368,8 @@ def _check_options(method, arguments):
 def _print_facts(senders, reference, classifier, tau):
     rows = sum(sender.n_samples for sender in senders)
     print(f"clients: {len(senders)}, rows: {rows}, features: {reference.n_features}")
+    if classifier is not None:
+        print(f"model: {type(classifier).__name__}")
     _print_class_table([sender for sender in senders if sender.has_labels])
     without = [printable(sender.client) for sender in senders if not sender.has_labels]
     if classifier is not None and without:

@@ -163,6 +163,8 @@ def summarize(arguments):
     if None not in (plan, budget):
         _follow_with_noise(plan, arguments)
     all_rows = read_table(arguments).of_client(arguments.client)
+    if plan is not None:
+        _check_one_client(all_rows, plan, arguments)
     table = all_rows.training_rows()
     n_others = len(all_rows.X) - len(table.X)
     if n_others:
@@ -197,6 +199,25 @@ def summarize(arguments):
             "rows in the file are noisy"
         )
     announce(arguments.output, "send it to the server; skslot inspect tells what is in")
+
+
+def _check_one_client(table, plan, arguments):
+    """Reject rows of several clients by a column that is not read as such.
+
+    Without a plan, columns that look like sites are rejected when a table is read.
+    """
+    if table.client_ids is not None:
+        return
+    for name, values in table.per_row().items():
+        found = np.unique(np.asarray(values).astype(str))
+        if name == plan.label or name in (arguments.ignore or ()):
+            continue
+        if len(found) > 1 and arguments.client in found:
+            raise ValueError(
+                f"{table.path}: column {name!r} names several sites, among them "
+                f"{arguments.client!r}. Add --client-column {name} to summarize the "
+                f"rows of {arguments.client!r} only, or --ignore {name}."
+            )
 
 
 def _message(table, arguments, budget):

@@ -138,8 +138,9 @@ class FeatureTable(ClientSamples):
         if not rows.any():
             raise ValueError(
                 f"{self.path} has no row of client {client!r}, only of: "
-                f"{', '.join(np.unique(names)[:10])}. If all rows are of one site, "
-                f"whatever it is called, {leave_out('client')}."
+                f"{', '.join(np.unique(names)[:10])}. Check the spelling. If all rows "
+                "are of one site, whatever it is called, do not read clients from a "
+                "column (client_column or --client-column)."
             )
         return self.select(rows)
 

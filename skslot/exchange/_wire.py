@@ -222,6 +222,8 @@ def read_file(path, read):
     """
     try:
         with open_regular(path) as file:
+            if not os.fstat(file.fileno()).st_size:
+                raise MessageError("the file is empty; send it again.")
             _check_size(file)
             file.seek(0)
             data = file.read()

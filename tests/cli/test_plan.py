@@ -69,6 +69,17 @@ def test_files_of_one_plan_make_a_model_that_predicts(study, capsys):
     assert first.startswith("row,patient,diagnosis,prediction,probability_healthy")
 
 
+def test_rows_of_all_sites_are_not_summarized_as_one_site(study, capsys):
+    frames = [pd.read_csv(f"{site}.csv").assign(hospital=site) for site in SITES]
+    pd.concat(frames).to_csv("all.csv", index=False)
+    command = "summarize all.csv --plan study.toml --client B -o B.slot"
+    assert "column 'hospital' names several sites" in error_of(command, capsys)
+    assert run(f"{command} --client-column hospital") == 0
+    assert load_message("B.slot").n_samples == SITES["B"]
+    assert run(f"{command} --force --ignore hospital") == 0
+    assert load_message("B.slot").n_samples == sum(SITES.values())
+
+
 def test_plan_and_statistics_of_different_sites_are_refused(study, capsys):
     summarize()
     assert run("aggregate ?.slot --model global.slot") == 0
