@@ -510,7 +510,10 @@ class Leaderboard(ExperimentResult):
             The picture.
         """
         plt = import_optional("matplotlib.pyplot", "plot", "a picture")
-        panels = self.to_frame().groupby("alpha", sort=False, dropna=False)
+        frame = self.to_frame()
+        # None is no label shift, which old versions of pandas cannot group by
+        names = frame["alpha"].map(_text)
+        panels = list(frame.groupby(names, sort=False))
         figure, axes = plt.subplots(
             1,
             len(panels),
@@ -520,7 +523,7 @@ class Leaderboard(ExperimentResult):
         )
         for ax, (alpha, rows) in zip(axes[0], panels, strict=True):
             _draw_panel(ax, rows)
-            ax.set_title(f"alpha = {_text(alpha)}")
+            ax.set_title(f"alpha = {alpha}")
         axes[0, 0].set_ylabel("accuracy (%), mean over clients")
         axes[0, -1].legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
         return figure
