@@ -8,6 +8,7 @@ from datetime import date, timedelta
 from numbers import Integral
 
 import numpy as np
+from scipy.sparse import issparse
 from sklearn import get_config
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils import (
@@ -788,6 +789,8 @@ def naming_odd_columns(X, client_column):
 
 def _first_odd(X):
     """First column with text, and the text, or with dates and None; None without."""
+    if issparse(X):  # has numbers only, and is refused as such
+        return None
     is_frame = hasattr(X, "columns")
     rows = X if is_frame else np.asarray(X, dtype=object)
     if len(rows.shape) != 2:
