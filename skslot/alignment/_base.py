@@ -83,32 +83,43 @@ class ClientMap:
         """
         return self._move(self._check(X))
 
-    def _move(self, X, out=None, overwrite=False):
-        """Align rows that were checked before, into ``out`` if it is given.
+    def _move(self, X, out=None, rows=slice(None)):
+        """Align some rows of samples that were checked before.
 
-        ``overwrite`` allows to use X as work space.
+        ``rows`` is a slice or an array of positions. The result is written into these
+        rows of ``out``, a new array by default.
         """
         matrix, offset = self._affine_or_none
         out = np.empty_like(X, order="C") if out is None else out
-        if offset is None:
-            out[:] = X
-            return out
         if matrix is None:
-            return np.add(X, offset.astype(X.dtype, copy=False), out=out)
+            shift = 0 if offset is None else offset.astype(X.dtype, copy=False)
+            out[rows] = X[rows] + shift
+            return out
         # Around the mean, which a constant feature does not leave: it stays constant,
         # and float32 keeps its digits for what varies. Tiles stay in the cache.
         mean, moved_mean = self._centre
         centre = mean.astype(X.dtype)
         target = moved_mean + matrix @ (centre - mean)
         target, matrix = target.astype(X.dtype), matrix.astype(X.dtype, copy=False)
-        n_rows = 0 if overwrite else min(len(X), TILE_ROWS)
-        buffer = np.empty((n_rows, X.shape[1]), X.dtype)
-        for start in range(0, len(X), TILE_ROWS):
-            rows, moved = X[start : start + TILE_ROWS], out[start : start + TILE_ROWS]
-            work = rows if overwrite else buffer[: len(rows)]
-            centred = np.subtract(rows, centre, out=work)
-            np.matmul(centred, matrix, out=moved)
-            moved += target
+        is_slice = isinstance(rows, slice)
+        # slices give views, to be written to without a copy
+        source, moved = (X[rows], out[rows]) if is_slice else (X, out)
+        positions = range(len(source)) if is_slice else rows
+        work = np.empty((2, min(len(positions), TILE_ROWS), X.shape[1]), X.dtype)
+        for start in range(0, len(positions), TILE_ROWS):
+            tile = positions[start : start + TILE_ROWS]
+            n_rows = len(tile)
+            if is_slice:
+                tile = slice(start, start + n_rows)
+                product = np.subtract(source[tile], centre, out=work[0, :n_rows])
+                product = np.matmul(product, matrix, out=moved[tile])
+                product += target
+            else:
+                centred = source[tile]
+                centred -= centre
+                product = np.matmul(centred, matrix, out=work[1, :n_rows])
+                product += target
+                moved[tile] = product
         return out
 
     def inverse_transform(self, X):
@@ -126,16 +137,15 @@ class ClientMap:
         """
         return self._move_back(self._check(X))
 
-    def _move_back(self, X, out=None, overwrite=False):
-        """Undo ``_move``, for rows that were checked before."""
+    def _move_back(self, X, out=None, rows=slice(None)):
+        """Undo ``_move``."""
         matrix, offset = self._affine_or_none
         out = np.empty_like(X, order="C") if out is None else out
-        if offset is None:
-            out[:] = X
-        elif matrix is None:
-            np.subtract(X, offset.astype(X.dtype, copy=False), out=out)
+        if matrix is None:
+            shift = 0 if offset is None else offset.astype(X.dtype, copy=False)
+            out[rows] = X[rows] - shift
         else:
-            out[:] = cho_solve(cho_factor(matrix), (X - offset).T).T
+            out[rows] = cho_solve(cho_factor(matrix), (X[rows] - offset).T).T
         return out
 
     @property
@@ -154,17 +164,9 @@ class ClientMap:
 
 def move_rows(X, groups, maps, back=False):
     """Move the rows of each client by its map, or back."""
-    moves = [each._move_back if back else each._move for each in maps]
-    if len(moves) == 1:
-        return moves[0](X)
     moved = np.empty_like(X, order="C")
-    for move, rows in zip(moves, groups.rows, strict=True):
-        if isinstance(rows, slice):  # a view, to be written to without a copy
-            move(X[rows], out=moved[rows])
-        else:  # copies of a few rows stay in the cache
-            for start in range(0, len(rows), TILE_ROWS):
-                part = rows[start : start + TILE_ROWS]
-                moved[part] = move(X[part], overwrite=True)
+    for each, rows in zip(maps, groups.rows, strict=True):
+        (each._move_back if back else each._move)(X, moved, rows)
     return moved
 
 
