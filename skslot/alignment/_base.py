@@ -91,9 +91,13 @@ class ClientMap:
         """
         matrix, offset = self._affine_or_none
         out = np.empty_like(X, order="C") if out is None else out
+        is_slice = isinstance(rows, slice)  # gives views, to be written to directly
         if matrix is None:
             shift = 0 if offset is None else offset.astype(X.dtype, copy=False)
-            out[rows] = X[rows] + shift
+            if is_slice:
+                np.add(X[rows], shift, out=out[rows])
+            else:
+                out[rows] = X[rows] + shift
             return out
         # Around the mean, which a constant feature does not leave: it stays constant,
         # and float32 keeps its digits for what varies. Tiles stay in the cache.
@@ -101,23 +105,21 @@ class ClientMap:
         centre = mean.astype(X.dtype)
         target = moved_mean + matrix @ (centre - mean)
         target, matrix = target.astype(X.dtype), matrix.astype(X.dtype, copy=False)
-        is_slice = isinstance(rows, slice)
-        # slices give views, to be written to without a copy
         source, moved = (X[rows], out[rows]) if is_slice else (X, out)
         positions = range(len(source)) if is_slice else rows
-        work = np.empty((2, min(len(positions), TILE_ROWS), X.shape[1]), X.dtype)
+        work = np.empty((min(len(positions), TILE_ROWS), X.shape[1]), X.dtype)
         for start in range(0, len(positions), TILE_ROWS):
             tile = positions[start : start + TILE_ROWS]
             n_rows = len(tile)
             if is_slice:
                 tile = slice(start, start + n_rows)
-                product = np.subtract(source[tile], centre, out=work[0, :n_rows])
+                product = np.subtract(source[tile], centre, out=work[:n_rows])
                 product = np.matmul(product, matrix, out=moved[tile])
                 product += target
             else:
                 centred = source[tile]
                 centred -= centre
-                product = np.matmul(centred, matrix, out=work[1, :n_rows])
+                product = np.matmul(centred, matrix, out=work[:n_rows])
                 product += target
                 moved[tile] = product
         return out
@@ -175,6 +177,7 @@ class ClientMaps(Mapping):
 
     def __init__(self, alignment, received):
         self._alignment, self._received = alignment, received
+        self._clients = dict.fromkeys(alignment.clients)
 
     def __getitem__(self, client):
         if client not in self:
@@ -185,13 +188,13 @@ class ClientMaps(Mapping):
         return self._alignment.make_map(self._received.of_client(client))
 
     def __iter__(self):
-        return iter(self._alignment.clients)
+        return iter(self._clients)
 
     def __len__(self):
-        return len(self._alignment.clients)
+        return len(self._clients)
 
     def __contains__(self, client):  # without making a map
-        return client in self._alignment.clients
+        return client in self._clients
 
     def __repr__(self):
         return f"<maps of clients {shorten(self)}>"

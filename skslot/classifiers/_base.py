@@ -17,6 +17,7 @@ from .._utils import map_in_order, shorten
 from ..base import (
     FederatedEstimator,
     check_classes_agreed,
+    check_client_name,
     only_client,
     reasons_for_exclusion,
     refuse_lost_labels,
@@ -390,6 +391,7 @@ class ClientModelsMixin:
     def client_model(self, client):
         if not self._is_aligned:
             return super().client_model(client)
+        check_client_name(client, needed=True)
         clients = self.aligner_.clients_.tolist()
         if client not in clients:
             raise ValueError(
